@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
+from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import (
@@ -24,46 +25,27 @@ from stepflow.domain.conversation import (
     ToolUse,
 )
 from stepflow.domain.decision import ApprovalAnswered
-from stepflow.domain.event import (
-    BaseChecked,
-    CheckJudged,
-    CommandRan,
-    CompletionJudged,
-    ContextOverflowed,
-    Event,
-    IterationStarted,
-    ModelTurned,
-    Noted,
-    PromptRendered,
-    Routed,
-    RunStarted,
-    SchemaFailed,
-    StepAnswered,
-    ToolCalled,
-    ToolStarted,
-    UserMessage,
-)
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.errors import InputError
 from stepflow.ports import Ports
 
 _PLAYED = (
-    IterationStarted,
-    PromptRendered,
-    ModelTurned,
-    ContextOverflowed,
+    events.IterationStarted,
+    events.PromptRendered,
+    events.ModelTurned,
+    events.ContextOverflowed,
     ModelChanged,
     RequestAdapted,
-    ToolCalled,
-    UserMessage,
-    CommandRan,
-    CheckJudged,
-    StepAnswered,
-    Routed,
+    events.ToolCalled,
+    events.UserMessage,
+    events.CommandRan,
+    events.CheckJudged,
+    events.StepAnswered,
+    events.Routed,
 )
 
 
-def is_played(event: Event) -> bool:
+def is_played(event: events.Event) -> bool:
     """Whether the flow itself records this in a step attempt, and so plays it again in the same order. What comes after
     an attempt, such as a validator's result and the change of the model that it leads to, happens anew."""
     return isinstance(event, _PLAYED) and not (isinstance(event, ModelChanged) and event.cause is ClimbCause.VALIDATOR)
@@ -75,28 +57,28 @@ INTERRUPTED = (
 )
 
 
-def safe_point(events: Iterable[Event]) -> int:
+def safe_point(recorded: Iterable[events.Event]) -> int:
     """How many events stand as they are: the state that they fold to is one from which the flow can go on. It lies
     before the last iteration that began, between two, or after a check before the first."""
     safe = 0
-    for number, event in enumerate(events):
+    for number, event in enumerate(recorded):
         match event:
-            case IterationStarted():
+            case events.IterationStarted():
                 safe = number
-            case RunStarted() | BaseChecked() | ApprovalAnswered() | CompletionJudged(done=False):
+            case events.RunStarted() | events.BaseChecked() | ApprovalAnswered() | events.CompletionJudged(done=False):
                 safe = number + 1
-            case Routed() if event.to is not None:
+            case events.Routed() if event.to is not None:
                 safe = number + 1
-            case SchemaFailed() if event.strikes < MAX_STRIKES:
+            case events.SchemaFailed() if event.strikes < MAX_STRIKES:
                 safe = number + 1
             case _:
                 pass
     return safe
 
 
-def replay(events: Iterable[Event], ports: Ports) -> Ports:
+def replay(recorded: Iterable[events.Event], ports: Ports) -> Ports:
     """These ports, behind the events after the safe point."""
-    past = Replay(events, ports)
+    past = Replay(recorded, ports)
     cache = past if ports.cache else None
     return replace(ports, journal=past, model=past, tools=past, commands=past, cache=cache)
 
@@ -105,29 +87,29 @@ class Replay:
     """Plays events again. What is recorded already is not written twice, nobody is asked for it, and nothing runs for
     it; what happens otherwise than it is recorded is an error. Validators have no record: they always run."""
 
-    def __init__(self, events: Iterable[Event], ports: Ports) -> None:
+    def __init__(self, recorded: Iterable[events.Event], ports: Ports) -> None:
         self._ports = ports
-        self._left: deque[Event] = deque()
-        self._notes: list[Noted] = []
-        self._begun: ToolStarted | None = None
+        self._left: deque[events.Event] = deque()
+        self._notes: list[events.Noted] = []
+        self._begun: events.ToolStarted | None = None
         self._has_asked = False
         #: Of a step that began in the past and may go on.
         self._tools: tuple[ToolSpec, ...] | None = None
-        for event in events:
+        for event in recorded:
             if is_played(event):
                 self._left.append(event)
                 self._begun = None
-            elif isinstance(event, Noted):
+            elif isinstance(event, events.Noted):
                 self._notes.append(event)
-            elif isinstance(event, ToolStarted):
+            elif isinstance(event, events.ToolStarted):
                 self._begun = event
 
     @property
-    def _coming(self) -> Event | None:
+    def _coming(self) -> events.Event | None:
         """The recorded event that must happen next; None when the past is used up."""
         return self._left[0] if self._left else None
 
-    def append(self, event: Event) -> None:
+    def append(self, event: events.Event) -> None:
         """Take one event of the flow's."""
         if is_played(event):
             if self._left and not self._is_newly_adapted(event):
@@ -137,12 +119,12 @@ class Replay:
                 return
             if not self._left:
                 self._notes.clear()
-        elif isinstance(event, Noted) and event in self._notes:
+        elif isinstance(event, events.Noted) and event in self._notes:
             self._notes.remove(event)
             return
         self._ports.journal.append(event)
 
-    def _is_newly_adapted(self, event: Event) -> bool:
+    def _is_newly_adapted(self, event: events.Event) -> bool:
         """The setting structured-output may be `auto` now where it was not: what the past shows is then seen now."""
         return isinstance(event, RequestAdapted) and not isinstance(self._coming, RequestAdapted)
 
@@ -153,14 +135,14 @@ class Replay:
                 self._begin_step()
                 self._has_asked = True
                 return self._ports.model.ask(request)
-            case ModelTurned() as turned:
+            case events.ModelTurned() as turned:
                 return turn_of(turned)
-            case ContextOverflowed(by_fault=True) as refused:
+            case events.ContextOverflowed(by_fault=True) as refused:
                 return ModelFault(reason=refused.reason, remedy=Remedy.SHORTEN)
             case RequestAdapted(by_fault=True) as refused:
                 return ModelFault(reason=refused.reason, remedy=refused.remedy)
             case other:
-                raise _misfit(other, ModelTurned.event)
+                raise _misfit(other, events.ModelTurned.event)
 
     def while_waiting(self, look: Callable[[], None]) -> AbstractContextManager[None]:
         """Look as soon as the model was asked again: what was cached in the past may be gone."""
@@ -189,7 +171,7 @@ class Replay:
                     return ToolResult(tool_use_id=use.id, text=INTERRUPTED, is_error=True)
                 self._begin_step()
                 return self._ports.tools.run_tool(use)
-            case ToolCalled() as called:
+            case events.ToolCalled() as called:
                 return ToolResult(
                     tool_use_id=use.id,
                     text=called.output,
@@ -199,7 +181,7 @@ class Replay:
                     images=tuple(called.images),
                 )
             case other:
-                raise _misfit(other, ToolCalled.event)
+                raise _misfit(other, events.ToolCalled.event)
 
     def end_step(self) -> None:
         """Nothing of a step that is played again is alive."""
@@ -212,7 +194,7 @@ class Replay:
         match self._coming:
             case None:
                 return self._ports.commands.run_command(request)
-            case CommandRan() as ran:
+            case events.CommandRan() as ran:
                 return CommandResult(
                     exit_code=ran.exit_code,
                     stdout=ran.stdout,
@@ -223,10 +205,10 @@ class Replay:
                     seconds=ran.seconds,
                 )
             case other:
-                raise _misfit(other, CommandRan.event)
+                raise _misfit(other, events.CommandRan.event)
 
 
-def turn_of(turned: ModelTurned) -> ModelTurn:
+def turn_of(turned: events.ModelTurned) -> ModelTurn:
     """The turn as the model gave it."""
     return ModelTurn(
         content=tuple(turned.content),
@@ -240,7 +222,7 @@ def turn_of(turned: ModelTurned) -> ModelTurn:
     )
 
 
-def _misfit(recorded: Event, happens: str) -> InputError:
+def _misfit(recorded: events.Event, happens: str) -> InputError:
     """The journal tells of something else than what its own beginning leads to."""
     return InputError(
         f"The journal does not fit this agent: it continues with `{recorded.event}`, where `{happens}` must come.",
@@ -248,25 +230,25 @@ def _misfit(recorded: Event, happens: str) -> InputError:
     )
 
 
-def _gist(event: Event) -> object:  # noqa: PLR0911 - one return per event is the table
+def _gist(event: events.Event) -> object:  # noqa: PLR0911 - one return per event is the table
     """What of an event the flow's next moves depend on. Prompts and times may differ: limits may have been raised; and
     texts: of an escaped secret only the parsed text is free."""
     match event:
-        case IterationStarted():
+        case events.IterationStarted():
             return (event.iteration, event.step_id)
-        case ToolCalled():
+        case events.ToolCalled():
             return (event.tool_use_id, event.name, event.denied)
-        case UserMessage():
+        case events.UserMessage():
             return event.format_retry
-        case ContextOverflowed():
+        case events.ContextOverflowed():
             return event.by_fault
         case ModelChanged():
             return (event.owner, event.to, event.cause)
         case RequestAdapted():
             return (event.model, event.remedy, event.by_fault)
-        case StepAnswered():
+        case events.StepAnswered():
             return (event.step_id, event.intent, event.target, sorted(event.handoff), event.violation is None)
-        case Routed():
+        case events.Routed():
             return (event.source, event.to, event.transition)
         case _:
             return None

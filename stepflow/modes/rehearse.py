@@ -35,7 +35,7 @@ from stepflow.run.scenarios import (
     place_of,
     read_node,
     read_scenario,
-    read_scenario_text,
+    read_yaml_text,
     validator_results,
 )
 from stepflow.run.start.inputs import BoundaryMode
@@ -166,7 +166,7 @@ def update_expect(text: str, came: Expect, *, name: str = "scenario") -> str:
         block = f"\n{block}" if text.endswith("\n") else f"\n\n{block}"
     edited = text[:start] + block.replace("\n", "\r\n" if "\r\n" in text else "\n") + text[end:]
     after = before.model_copy(update={EXPECT: Expect.model_validate_json(json.dumps(values))})
-    read = read_scenario_text(edited)
+    read = read_yaml_text(edited, Scenario)
     if not isinstance(read, Scenario) or read.model_dump(exclude_unset=True) != after.model_dump(exclude_unset=True):
         raise InputError(
             f"{name}: `expect` is written in a form that cannot be changed by its place.",

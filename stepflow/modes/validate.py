@@ -21,7 +21,7 @@ from stepflow.domain.json import JsonObject
 from stepflow.errors import InputError
 from stepflow.model.scenario import Expect, Scenario, ScenarioIssue, ScriptedError, Turn
 from stepflow.modes.eval.cases import EVALS, CaseIssue, EvalCase
-from stepflow.run.scenarios import MAX_BYTES, FileFault, place_of, read_node, read_scenario_text, read_yaml_text
+from stepflow.run.scenarios import MAX_BYTES, FileFault, place_of, read_node, read_yaml_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +183,7 @@ def file_problems(folder: Path, prefix: str, kind: FileKind) -> tuple[tuple[Prob
 
 
 def _faults(text: str, mcp_tools: Collection[str]) -> Iterator[FileFault]:
-    read = read_scenario_text(text)
+    read = read_yaml_text(text, Scenario)
     if isinstance(read, tuple):
         yield from read
         return

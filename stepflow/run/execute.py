@@ -10,23 +10,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from stepflow.boundary.target_branch import KEPT_IN_BUNDLE
+from stepflow.domain import event as events
 from stepflow.domain.agent.definition import AgentDefinition, guidance_files
 from stepflow.domain.checkout import TreeState
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
 from stepflow.domain.decision import ApprovalAnswered, FlowResult
 from stepflow.domain.effect import EffectKind, EffectStatus
-from stepflow.domain.event import (
-    EffectApplied,
-    Entry,
-    Event,
-    FlowEnded,
-    IterationStarted,
-    LayerReported,
-    Noted,
-    RunResumed,
-    RunStarted,
-    WorkCollected,
-)
 from stepflow.domain.reports.report import AgentResult
 from stepflow.domain.run import ImagesRead, RunFacts, StartedBy
 from stepflow.domain.state import RunState, advance, fold
@@ -144,7 +133,7 @@ def _begin(run: Run, toolbox: Toolbox) -> RunState:
             # The run may have started on another machine.
             if before.get(layer) != holds:
                 now = f"after the run was resumed: {holds}"
-                journal.append(LayerReported(layer=layer, state=now, is_warning=False))
+                journal.append(events.LayerReported(layer=layer, state=now, is_warning=False))
         if reply := run.request.trigger.reply:
             actor = run.request.trigger.actor or "somebody at a terminal"
             answered = ApprovalAnswered(step_id=state.step_id, actor=actor, digest=reply.digest, reason=reply.reason)
@@ -173,7 +162,7 @@ def _warn_of_uncommitted(when: str, tree: TreeState, journal: Journal) -> None:
         more = f" and {left_out} more" if (left_out := len(tree.uncommitted) - len(names)) else ""
         advice = "A check for a clean tree will fail: commit them, or name them in .gitignore and commit that."
         message = f"[Checkout] {when}, these files are not committed: {', '.join(names)}{more}. {advice}"
-        journal.append(Noted(level="warning", message=message))
+        journal.append(events.Noted(level="warning", message=message))
 
 
 def _first_names(names: Sequence[str]) -> Sequence[str]:
@@ -286,7 +275,7 @@ def facts_of(prepared: Prepared) -> RunFacts:
     )
 
 
-def _start_event(run: Run, isolation: Mapping[str, str]) -> RunStarted:
+def _start_event(run: Run, isolation: Mapping[str, str]) -> events.RunStarted:
     request, trigger = run.request, run.request.trigger
     return replace(
         run_started(run.prepared.agent, run.facts, isolation),
@@ -314,7 +303,7 @@ def drive_run(
     *,
     clock: Clock,
     cancellation: Cancellation,
-    listeners: Sequence[Callable[[Entry], None]] = (),
+    listeners: Sequence[Callable[[events.Entry], None]] = (),
 ) -> AgentResult:
     """Run the stages, record every event, and return the result, whatever happened."""
     # Signals only interrupt inside the stages, so that the code around them always finishes.
@@ -327,9 +316,9 @@ def drive_run(
         listeners = (*listeners, ProgressComment(prepared, lambda event: _try_to_record(journal, event)))
         journal = Fanout(file, tracker, *listeners)
         if request.inputs.policy:
-            journal.append(Noted(level="info", message=f"[Policy] {request.inputs.policy}"))
+            journal.append(events.Noted(level="info", message=f"[Policy] {request.inputs.policy}"))
         if notice:
-            journal.append(Noted(level="info", message=f"[Run] {notice}"))
+            journal.append(events.Noted(level="info", message=f"[Run] {notice}"))
         run = Run(prepared=prepared, facts=facts_of(prepared), journal=journal, clock=clock, cancellation=cancellation)
         ending = guarded(lambda: run_stages(run), journal, tracker)
         if ending.unreported:
@@ -337,10 +326,10 @@ def drive_run(
             guarded(lambda: report_run_failure(run, ending), journal, tracker)
         is_recorded = _try_to_record(journal, ending.event)
 
-    def say(event: Event) -> None:
+    def say(event: events.Event) -> None:
         """Pass the listeners an event that can no longer be recorded, with the number 0."""
         for listener in listeners:
-            listener(Entry(seq=0, time=clock.now(), event=event))
+            listener(events.Entry(seq=0, time=clock.now(), event=event))
 
     if not is_recorded:
         say(ending.event)
@@ -353,16 +342,16 @@ class StageTracker:
     stage = Stage.BEFORE
     in_bundle = False
 
-    def __call__(self, entry: Entry) -> None:
+    def __call__(self, entry: events.Entry) -> None:
         """Follow one entry."""
         match entry.event:
-            case IterationStarted() | RunResumed():
+            case events.IterationStarted() | events.RunResumed():
                 self.stage = Stage.FLOW
-            case FlowEnded(outcome=Outcome.COMPLETED):
+            case events.FlowEnded(outcome=Outcome.COMPLETED):
                 self.stage = Stage.COMPLETION
-            case WorkCollected(commits=commits):
+            case events.WorkCollected(commits=commits):
                 self.in_bundle = commits > 0
-            case EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.APPLIED):
+            case events.EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.APPLIED):
                 self.in_bundle = False
             case _:
                 pass
@@ -389,7 +378,7 @@ def guarded(work: Callable[[], Ending], journal: Journal, tracker: StageTracker)
             problem = f"this machine cannot write{where}: {bug.strerror}."
             reason = tracker.explain(f"{problem} Free space on its disks, then start the run again.")
             return Ending(outcome=Outcome.INTERNAL_ERROR, stage=tracker.stage, reason=reason, unreported=True)
-        noted = Noted(level="error", message="internal error", data={"traceback": traceback.format_exc()})
+        noted = events.Noted(level="error", message="internal error", data={"traceback": traceback.format_exc()})
         _try_to_record(journal, noted)
         reason = tracker.explain(f"{BUG}: {type(bug).__name__}: {bug}")
         return Ending(outcome=Outcome.INTERNAL_ERROR, stage=tracker.stage, reason=reason, unreported=True)
@@ -415,7 +404,7 @@ def _demand_unchanged(prepared: Prepared, file: JournalFile) -> None:
     )
 
 
-def _try_to_record(journal: Journal, event: Event) -> bool:
+def _try_to_record(journal: Journal, event: events.Event) -> bool:
     """Record one of the last events and return whether that worked: an unwritable journal must not keep a run from
     ending."""
     try:
@@ -425,9 +414,9 @@ def _try_to_record(journal: Journal, event: Event) -> bool:
     return True
 
 
-def run_started(agent: AgentDefinition, facts: RunFacts, isolation: Mapping[str, str]) -> RunStarted:
+def run_started(agent: AgentDefinition, facts: RunFacts, isolation: Mapping[str, str]) -> events.RunStarted:
     """Return the first event of a run."""
-    return RunStarted(
+    return events.RunStarted(
         run_id=facts.run_id,
         agent=agent.name,
         dialect=agent.dialect,

@@ -13,17 +13,8 @@ from stepflow.boundary.output_filter import filter_text
 from stepflow.boundary.own_texts import OwnComment, is_progress, mark_progress, marker_word, read_marker
 from stepflow.boundary.plan import Plan
 from stepflow.boundary.settings import check_actor
+from stepflow.domain import event as events
 from stepflow.domain.effect import EffectKind, EffectStatus
-from stepflow.domain.event import (
-    EffectApplied,
-    Entry,
-    FailureReported,
-    FlowEnded,
-    Noted,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-)
 from stepflow.domain.words import Progress
 from stepflow.errors import StepflowError
 from stepflow.report.summary import progress_summary
@@ -50,7 +41,7 @@ class ProgressComment:
     `record` and does not stop the run. Other listeners come first, so that they meet this record in order.
     """
 
-    def __init__(self, prepared: Prepared, record: Callable[[Noted], object]) -> None:
+    def __init__(self, prepared: Prepared, record: Callable[[events.Noted], object]) -> None:
         self._prepared, self._record = prepared, record
         self._is_open = _may_comment(prepared)
         self._is_resumed = False
@@ -61,21 +52,21 @@ class ProgressComment:
         #: When the next edit is due.
         self._next = inf
 
-    def __call__(self, entry: Entry) -> None:
+    def __call__(self, entry: events.Entry) -> None:
         """Follow one event; few of them change the comment."""
         if not self._is_open:
             return
         match entry.event:
-            case EffectApplied(kind=EffectKind.POST_COMMENT, status=EffectStatus.APPLIED):
+            case events.EffectApplied(kind=EffectKind.POST_COMMENT, status=EffectStatus.APPLIED):
                 self._is_open = False
-            case FailureReported(url=url) if url:
+            case events.FailureReported(url=url) if url:
                 self._is_open = False
-            case RunStarted() | RunResumed():
-                self._is_resumed = isinstance(entry.event, RunResumed)
+            case events.RunStarted() | events.RunResumed():
+                self._is_resumed = isinstance(entry.event, events.RunResumed)
                 self._write(entry.time)
-            case FlowEnded():
+            case events.FlowEnded():
                 self._next = inf
-            case RunFinished():
+            case events.RunFinished():
                 self._write(entry.time, is_over=True)
             case _ if entry.time >= self._next:
                 self._write(entry.time)
@@ -96,7 +87,7 @@ class ProgressComment:
             self._warn(f"the comment could not be written: {error}")
 
     def _warn(self, message: str) -> None:
-        self._record(Noted(level="warning", message=f"[Progress] {message}"))
+        self._record(events.Noted(level="warning", message=f"[Progress] {message}"))
 
     def _edit(self, writer: GitHubWriter, now: float, *, is_over: bool) -> None:
         request, agent, report = self._prepared.request, self._prepared.agent, collect_run(self._prepared)
@@ -135,7 +126,9 @@ def _may_comment(prepared: Prepared) -> bool:
     """Whether the workflow and the agent allow the comment, and it is not the result of an earlier part of the run."""
     inputs, resumed_run = prepared.request.inputs, prepared.resumed_run
     has_result = resumed_run is not None and any(
-        isinstance(event, EffectApplied) and event.kind is EffectKind.POST_COMMENT for event in resumed_run.events
+        isinstance(each, events.EffectApplied) and each.kind is EffectKind.POST_COMMENT
+        for each in resumed_run.events
+        for event in resumed_run.events
     )
     wanted = inputs.progress is Progress.COMMENT and inputs.boundary is BoundaryMode.GITHUB
     return wanted and prepared.agent.github.comments and prepared.issue is not None and not has_result

@@ -12,23 +12,9 @@ from pathlib import Path
 
 from stepflow.boundary.own_texts import has_same_text
 from stepflow.boundary.settings import BoundarySettings, Refused
+from stepflow.domain import event as events
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.conversation import StopReason
-from stepflow.domain.event import (
-    AnswerLost,
-    CacheRenewed,
-    EffectApplied,
-    Event,
-    FailureReported,
-    IssueCostSummed,
-    IterationStarted,
-    ModelTurned,
-    Noted,
-    RunResumed,
-    RunStarted,
-    SnapshotTaken,
-    ValidatorRan,
-)
 from stepflow.domain.json import JsonObject
 from stepflow.domain.reports.report import RunReport
 from stepflow.domain.run import FollowUp, ReviewedPull, name_in
@@ -132,14 +118,14 @@ def look_into(folder: Path) -> PreviousRun | None:
             problem = f"its {JOURNAL} is larger than any run writes"
         if problem:
             return PreviousRun(problem=problem)
-        events = tuple(entry.event for entry in read_journal(path))
+        happened = tuple(entry.event for entry in read_journal(path))
     except InputError as exc:
         return PreviousRun(problem=exc.message.rstrip("."))
     except OSError as exc:
         return PreviousRun(problem=f"it cannot be read: {exc.strerror}")
-    if problem := implausible(events):
+    if problem := implausible(happened):
         return PreviousRun(problem=f"its journal has no run that can continue: {problem}")
-    previous_run = PreviousRun(events=events)
+    previous_run = PreviousRun(events=happened)
     ended = previous_run.ended
     over = f"it is over: {ended.outcome}" if ended and ended.outcome in OVER else ""
     return replace(previous_run, run_id=previous_run.started.run_id, problem=over)
@@ -172,7 +158,7 @@ def without_foreign_addresses(report: RunReport, settings: BoundarySettings) -> 
     )
 
 
-def resumed_request(started: RunStarted, request: RunRequest) -> RunRequest:
+def resumed_request(started: events.RunStarted, request: RunRequest) -> RunRequest:
     """Return the request with the id of the resumed run and the issue as that run saw it. The current actor and inputs
     stay."""
     trigger, inputs = request.trigger, request.inputs
@@ -304,44 +290,44 @@ ADDRESS = re.compile(r"https?://[A-Za-z0-9._~:/?#@!&*+,;=%()-]{1,2000}")
 BRANCH = re.compile(r"[A-Za-z0-9._/+@=-]{1,250}")
 
 
-def implausible(events: Sequence[Event]) -> str:
+def implausible(happened: Sequence[events.Event]) -> str:
     """Say why stepflow cannot have written these events; empty if it can. A forged folder must not raise any limit."""
-    starts = [event for event in events if isinstance(event, RunStarted)]
+    starts = [event for event in happened if isinstance(event, events.RunStarted)]
     if not starts:
         return "it ended before its run began"
-    if len(starts) > 1 or any(not isinstance(event, Noted) for event in events[: events.index(starts[0])]):
+    if len(starts) > 1 or any(not isinstance(event, events.Noted) for event in happened[: happened.index(starts[0])]):
         return "it has more than one beginning"
     if not RUN_ID.fullmatch(starts[0].run_id) or not NONCE.fullmatch(starts[0].nonce):
         return "its run id is not one of ours"
     iteration = 0
-    for event in events:
-        if isinstance(event, IterationStarted):
+    for event in happened:
+        if isinstance(event, events.IterationStarted):
             iteration += 1
         if not _is_sound(event, iteration):
             return f"its event `{event.event}` in iteration {iteration} cannot have happened"
     return ""
 
 
-def _is_sound(event: Event, iteration: int) -> bool:  # noqa: PLR0911 - one return per event is the table
+def _is_sound(event: events.Event, iteration: int) -> bool:  # noqa: PLR0911 - one return per event is the table
     match event:
-        case IterationStarted():
+        case events.IterationStarted():
             return event.iteration == iteration
-        case ModelTurned():
+        case events.ModelTurned():
             usage = vars(event.usage).values()
             known = event.stop_reason in tuple(StopReason)
             return known and min(usage) >= 0 and (event.cost_usd is None or event.cost_usd >= 0)
-        case AnswerLost() | CacheRenewed():
+        case events.AnswerLost() | events.CacheRenewed():
             return min(vars(event.usage).values()) >= 0 and (event.cost_usd is None or event.cost_usd >= 0)
-        case ValidatorRan():
+        case events.ValidatorRan():
             return event.attempt >= 1
-        case RunResumed():
+        case events.RunResumed():
             is_name = bool(SNAPSHOT.fullmatch(event.snapshot or "none"))
             return min(event.attempts.values(), default=0) >= 0 and is_name
-        case SnapshotTaken():
+        case events.SnapshotTaken():
             return bool(SNAPSHOT.fullmatch(event.name))
-        case IssueCostSummed():
+        case events.IssueCostSummed():
             return min(event.usd, event.budget_usd) >= 0
-        case EffectApplied() | FailureReported():
+        case events.EffectApplied() | events.FailureReported():
             fits = ((event.url, ADDRESS), (event.branch, BRANCH), (event.commit, COMMIT))
             return all(not text or shape.fullmatch(text) for text, shape in fits)
         case _:

@@ -71,11 +71,6 @@ class FileFault:
         return f"{file}: {f'{location}: ' if location else ''}{self.message}."
 
 
-def read_scenario_text(text: str) -> Scenario | tuple[FileFault, ...]:
-    """Parse a scenario; returns all problems if there are any."""
-    return read_yaml_text(text, Scenario)
-
-
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -110,7 +105,7 @@ def _message(error: ErrorDetails) -> str:
 
 def parse_scenario(text: str, *, name: str = "scenario") -> Scenario:
     """Parse a scenario, which messages call `name`. Raises `InputError` with all problems."""
-    scenario = read_scenario_text(text)
+    scenario = read_yaml_text(text, Scenario)
     if isinstance(scenario, Scenario):
         return scenario
     raise InputError("\n".join(fault.describe(name) for fault in scenario), hint=_HINT)

@@ -62,7 +62,8 @@ def sdk_spans(trace: RunTrace) -> Iterator[ReadableSpan]:
             resource=resource,
             attributes={**span.attributes, **failed},
             events=[Event(each.name, each.attributes, timestamp=_nanoseconds(each.time)) for each in span.events],
-            kind=SpanKind[span.kind.name],
+            # A service does the work of a call, and this process that of any other span.
+            kind=SpanKind.CLIENT if span.attributes.get(spans.OPERATION) == spans.CHAT else SpanKind.INTERNAL,
             status=Status(StatusCode.ERROR, span.description or span.error) if failed else Status(),
             start_time=_nanoseconds(span.start),
             end_time=_nanoseconds(span.end),

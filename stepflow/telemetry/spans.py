@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from hashlib import sha256
 
 from stepflow.domain import event as events
@@ -119,13 +118,6 @@ _IN_STEP = (events.ModelWaited, events.ContextOverflowed, events.SchemaFailed, M
 _IN_RUN = (events.RunResumed, events.EffectPlanned, ApprovalAsked, ApprovalAnswered)
 
 
-class SpanKind(StrEnum):
-    """Who does the work of a span: this process, or a service that it calls."""
-
-    INTERNAL = "internal"
-    CLIENT = "client"
-
-
 @dataclass(frozen=True, kw_only=True)
 class SpanEvent:
     """Something that happened during a span. Times are in seconds since the epoch."""
@@ -146,7 +138,6 @@ class RunSpan:
     name: str
     start: float
     end: float
-    kind: SpanKind = SpanKind.INTERNAL
     attributes: dict[str, Value] = field(default_factory=dict)
     #: Why it failed, in one word; empty if it did not.
     error: str = ""
@@ -335,7 +326,7 @@ class _TraceBuilder:
             COST: paid.cost_usd,
             **more,
         }
-        self._add(step, f"{CHAT} {self._rung.model}", call, start=start, kind=SpanKind.CLIENT, error=error)
+        self._add(step, f"{CHAT} {self._rung.model}", call, start=start, error=error)
         self._update(self.trace.spans[0], {**_tokens(self._usage), COST: None if self._unpriced else self._cost})
 
     def _add_tool(
@@ -378,7 +369,6 @@ class _TraceBuilder:
         attributes: Mapping[str, Value | None],
         *,
         start: float | None = None,
-        kind: SpanKind = SpanKind.INTERNAL,
         error: str = "",
     ) -> RunSpan:
         """Add a span that ends now, and began with the entry before, unless `start` says when."""
@@ -391,7 +381,6 @@ class _TraceBuilder:
             name=self._redact(name),
             start=min(max(begun, earliest), self._at),
             end=self._at,
-            kind=kind,
             attributes=self._clean(attributes),
             error=error,
         )

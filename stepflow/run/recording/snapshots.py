@@ -10,19 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
+from stepflow.domain import event as events
 from stepflow.domain.agent.definition import MCP_PREFIX
 from stepflow.domain.checkout import CommandRequest, CommandResult, SnapshotDiffs, SnapshotInfo, StepDiff
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
-from stepflow.domain.event import (
-    Entry,
-    Event,
-    IterationStarted,
-    Noted,
-    RunResumed,
-    SnapshotFailed,
-    SnapshotTaken,
-    ToolStarted,
-)
 from stepflow.domain.secrets import UnsearchablePack, search_pack, secrets_to_find
 from stepflow.errors import InputError, IsolationError, StepflowError
 from stepflow.journal.snapshots import SnapshotStore
@@ -192,13 +183,13 @@ class Snapshotter:
         if info.problem:
             self.holds = False
             if info.problem != self._problem:
-                self._journal.append(SnapshotFailed(reason=info.problem))
+                self._journal.append(events.SnapshotFailed(reason=info.problem))
         elif mark or info.name != self._latest:
             self._latest, self.holds = info.name, True
             if self._is_in_flow and not self._flow_start:
                 self._flow_start = self._step_start = info.name
             self._journal.append(
-                SnapshotTaken(
+                events.SnapshotTaken(
                     name=info.name,
                     files=info.files,
                     bytes=info.bytes,
@@ -212,7 +203,7 @@ class Snapshotter:
             self._warn(f"not kept: {names}" if names else "all files are kept again")
 
     def _warn(self, message: str) -> None:
-        self._journal.append(Noted(level="warning", message=f"[Snapshot] {message}"))
+        self._journal.append(events.Noted(level="warning", message=f"[Snapshot] {message}"))
 
     def before_setup(self, snapshots: RunSnapshots, *, is_start: bool) -> None:
         """Take the snapshot of the run's start, or restore it for a resumed run. A workspace that `is_start` already is
@@ -249,7 +240,7 @@ class Snapshotter:
     def begin(self, use: ToolUse) -> None:
         """Record that a tool call begins."""
         self._is_step_changing |= changes_files(use.name)
-        self._journal.append(ToolStarted(tool_use_id=use.id, name=use.name))
+        self._journal.append(events.ToolStarted(tool_use_id=use.id, name=use.name))
 
     def end_step(self) -> None:
         """Take a snapshot if anything in the step could change files: its processes may have done so until they were
@@ -271,9 +262,9 @@ class SnapshottingPorts:
     ports: Ports
     snapshotter: Snapshotter
 
-    def append(self, event: Event) -> None:
+    def append(self, event: events.Event) -> None:
         """Record the event, and when an iteration begins."""
-        if isinstance(event, IterationStarted):
+        if isinstance(event, events.IterationStarted):
             self.snapshotter.begin_iteration()
         self.ports.journal.append(event)
 
@@ -321,19 +312,19 @@ class Stretches:
     def __init__(self) -> None:
         self.all = [Stretch(iteration=0)]
 
-    def watch(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+    def watch(self, entries: Iterable[events.Entry]) -> Iterator[events.Entry]:
         """Yield the entries unchanged while collecting their snapshots."""
         for entry in entries:
             last = self.all[-1]
             match entry.event:
-                case IterationStarted(iteration=iteration):
+                case events.IterationStarted(iteration=iteration):
                     self.all.append(Stretch(iteration=iteration))
-                case SnapshotTaken(name=name):
+                case events.SnapshotTaken(name=name):
                     last.names.append(name)
-                case RunResumed(snapshot=name) if name:
+                case events.RunResumed(snapshot=name) if name:
                     # The resumed run discarded the snapshots after this one.
                     last.names = last.names[: last.names.index(name) + 1] if name in last.names else []
-                case SnapshotFailed():
+                case events.SnapshotFailed():
                     last.failed = True
                 case _:
                     pass
