@@ -291,9 +291,8 @@ def read_context(request: RunRequest, subject: Subject) -> tuple[RunRequest, San
         reviewed, text = read_pull_request(request, request.reviewed, event)
         return replace(request, reviewed=reviewed), join_texts((context, text))
     if request.follow_up and event:
-        feedback = read_feedback(request, request.follow_up, event)
-        request = replace(request, follow_up=replace(request.follow_up, threads=feedback.threads))
-        context = join_texts((context, feedback.text))
+        follow_up, text = read_feedback(request, request.follow_up, event)
+        return replace(request, follow_up=follow_up), join_texts((context, text))
     return request, context
 
 

@@ -46,12 +46,8 @@ _CHECK_OUT = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Feedback:
-    """The feedback to act on, as data for the model, and the ids of the review threads in it."""
-
-    text: SanitizedText
-    threads: tuple[str, ...] = ()
+#: The feedback to act on, as data for the model, and the ids of the review threads in it.
+Feedback = tuple[SanitizedText, tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +97,9 @@ def find_follow_up(  # noqa: PLR0911 - one return per reason is the table
     return replace(request, trigger=trigger, follow_up=follow_up)
 
 
-def read_feedback(request: RunRequest, follow_up: FollowUp, event: PullRequestEvent) -> Feedback:
-    """Read the feedback that the run must act on. Raises `Refused` if there is none, or after too many rounds."""
+def read_feedback(request: RunRequest, follow_up: FollowUp, event: PullRequestEvent) -> tuple[FollowUp, SanitizedText]:
+    """Read the feedback that the run must act on, and return the follow-up with its threads, and its text. Raises
+    `Refused` if there is none, or after too many rounds."""
     most = request.inputs.max_rounds
     if follow_up.round > most:
         raise Refused(
@@ -112,16 +109,16 @@ def read_feedback(request: RunRequest, follow_up: FollowUp, event: PullRequestEv
         )
     with open_reader(request) as reader:
         if event.failed_run is not None:
-            feedback = _failed_checks(reader, follow_up, event.failed_run)
+            text, threads = _failed_checks(reader, follow_up, event.failed_run)
         else:
-            feedback = _reviews(reader, request, follow_up, event)
-    if not feedback.text.text:
+            text, threads = _reviews(reader, request, follow_up, event)
+    if not text.text:
         raise Refused(
             f"No run was started: on pull request #{follow_up.pull_request} there is nothing to follow up, neither a "
             "failed job nor an unresolved thread of somebody with write access that waits for an answer.",
             hint="Comment on a line of the pull request, or write what to do below `/stepflow run`.",
         )
-    return feedback
+    return replace(follow_up, threads=threads), text
 
 
 @contextmanager
@@ -322,7 +319,7 @@ def _feedback(heading: str, parts: list[tuple[str, SanitizedText]], *, left_out:
     fitting = parts[: sum(size <= LONGEST_FEEDBACK for size in sizes)]
     left_out += len(parts) - len(fitting)
     if not fitting:
-        return Feedback(text=SanitizedText())
+        return SanitizedText(), ()
     more = f"[{left_out} more are left out]" if left_out else ""
     texts = (SanitizedText(text=heading), *(text for _, text in fitting), SanitizedText(text=more))
-    return Feedback(text=join_texts(texts), threads=tuple(thread for thread, _ in fitting if thread))
+    return join_texts(texts), tuple(thread for thread, _ in fitting if thread)
