@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import get_args
@@ -129,12 +129,19 @@ def _help(name: str, field: FieldInfo) -> str:
 
 
 def _metavar(name: str, field: FieldInfo) -> str:
-    kinds = (field.annotation, *get_args(field.annotation))
+    kinds = tuple(_kinds(field.annotation))
     if choices := next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, StrEnum)), None):
         return f"{{{','.join(choice for choice in choices if choice is not NOT_ACCEPTED.get(name))}}}"
     if name in METAVARS:
         return METAVARS[name]
     return "BOOL" if bool in kinds else "N" if int in kinds else "TEXT"
+
+
+def _kinds(annotation: object) -> Iterator[object]:
+    """Yield an annotation and everything inside it."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from _kinds(part)
 
 
 def read_flags(arguments: argparse.Namespace, **own: str) -> Inputs:

@@ -38,14 +38,14 @@ from stepflow.errors import InputError
 from stepflow.run.start.input_values import (
     Allowances,
     Count,
-    Dollars,
     Flag,
     InputMap,
     LeastPermission,
     Lines,
     Map,
     Numbers,
-    OptionalDollars,
+    OptionalPositive,
+    Positive,
     Secret,
     SecretMap,
     StartEvents,
@@ -224,22 +224,22 @@ class Inputs(BaseModel):
     (steps with checks)."""
     max_rounds: Annotated[int, Field(ge=1)] = 3
     """Maximum follow-ups that may push to one pull request, which ends a loop between an agent and the checks."""
-    budget_usd: Dollars = 5
+    budget_usd: Positive = 5
     """Maximum US dollars per run for the model; scripted turns cost nothing."""
     budget_tokens: Count = None
     """Maximum tokens per run; required for a model whose price is unknown."""
-    budget_usd_per_issue: OptionalDollars = None
+    budget_usd_per_issue: OptionalPositive = None
     """Maximum US dollars for all runs on one issue, summed from their comments; enforced before the run with a
     `read-token` of the account that writes, otherwise only reported."""
-    budget_usd_per_day: OptionalDollars = None
+    budget_usd_per_day: OptionalPositive = None
     """Maximum US dollars per day (UTC) for all runs of the repository, summed from their comments; a run begins only if
     this leaves its whole budget. It needs a `read-token` of the account that writes."""
-    budget_usd_per_month: OptionalDollars = None
+    budget_usd_per_month: OptionalPositive = None
     """Maximum US dollars per month (UTC) for all runs of the repository, as `budget-usd-per-day` for a day."""
     runs_per_person_per_day: Count = None
     """Maximum runs of the agent per day (UTC) that one person may start by an issue or a comment; it needs a
     `read-token`."""
-    timeout_minutes: Dollars = 50
+    timeout_minutes: Positive = 50
     """Minutes after which no further turn begins. A tool call or model answer in progress then has half a minute more,
     a validator five minutes; keep it ten minutes below the job's own `timeout-minutes`, to leave time for the
     report."""

@@ -17,10 +17,10 @@ from stepflow.domain.words import Network, Permission, Provider
 from stepflow.model.models import resolve_model
 from stepflow.run.start.input_values import (
     Count,
-    Dollars,
     Flag,
     InputMap,
     LeastPermission,
+    Positive,
     Words,
     check_allowed_hosts,
     in_dashes,
@@ -83,10 +83,10 @@ class Policy(InputMap):
     models: Annotated[Words, Field(min_length=1)] | None = None
     network: Network | None = None
     allowed_hosts: Annotated[Words, AfterValidator(check_allowed_hosts)] = Field(default=(), validate_default=True)
-    budget_usd: Dollars | None = None
-    budget_usd_per_issue: Dollars | None = None
-    budget_usd_per_day: Dollars | None = None
-    budget_usd_per_month: Dollars | None = None
+    budget_usd: Positive | None = None
+    budget_usd_per_issue: Positive | None = None
+    budget_usd_per_day: Positive | None = None
+    budget_usd_per_month: Positive | None = None
     runs_per_person_per_day: Count = None
     min_permission: LeastPermission | None = None
     #: Logins; those of bots end in `[bot]`.
