@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from statistics import median
 
-from stepflow.boundary.own_texts import Marker, PullRequestAuthor, mark_body, marked
+from stepflow.boundary.own_texts import Marker, PullRequestAuthor, mark_body, mark_comment
 from stepflow.domain.reports.ledger import RunRecord
 from stepflow.domain.text import Spent
 from stepflow.domain.words import Outcome
@@ -86,7 +86,7 @@ class LedgerWorld:
         )
         self.state.now = lambda: f"{at:%Y-%m-%dT%H:%M:%SZ}"
         self.state.add_issue(issue, f"Issue {issue}", "It breaks.")
-        self.state.add_comment(issue, marked("Done.", marker), BOT)
+        self.state.add_comment(issue, mark_comment("Done.", marker), BOT)
         known = self.truth[version]
         known.micros += total
         known.counts["runs"] += len(runs)

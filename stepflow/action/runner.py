@@ -248,9 +248,9 @@ _CUT = "…"
 def outputs_of(report: RunReport) -> dict[str, str]:
     """Return every output as a string, in the order of action.yml. A missing value is empty, a missing number is 0, and
     a missing flag is false."""
-    push = _applied(report, EffectKind.PUSH_BRANCH)
-    pull = _applied(report, EffectKind.OPEN_PULL_REQUEST)
-    comment = _applied(report, EffectKind.POST_COMMENT) or _applied(report, EffectKind.SUBMIT_REVIEW)
+    push = _find_applied(report, EffectKind.PUSH_BRANCH)
+    pull = _find_applied(report, EffectKind.OPEN_PULL_REQUEST)
+    comment = _find_applied(report, EffectKind.POST_COMMENT) or _find_applied(report, EffectKind.SUBMIT_REVIEW)
     follow_up = report.follow_up
     number, address = (follow_up.pull_request, follow_up.url) if follow_up else (None, "")
     number, address = (pull.number, pull.url) if pull else (number, address)
@@ -279,7 +279,7 @@ def outputs_of(report: RunReport) -> dict[str, str]:
         "run-folder": folder,
         "report": f"{folder}/report.json" if folder else "",
         "statement": f"{folder}/{report.statement}" if report.statement else "",
-        "structured-output": _structured(report),
+        "structured-output": _structured_output(report),
         **dict.fromkeys(OF_MODES, ""),
         "proven": proven_output(report.proof),
     }
@@ -302,12 +302,12 @@ def _heredoc(name: str, value: str) -> str:
     return f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
 
 
-def _applied(report: RunReport, kind: EffectKind) -> Receipt | None:
+def _find_applied(report: RunReport, kind: EffectKind) -> Receipt | None:
     done = (receipt for receipt in report.effects if receipt.kind is kind and receipt.status in DONE)
     return next(done, None)
 
 
-def _structured(report: RunReport) -> str:
+def _structured_output(report: RunReport) -> str:
     text = "" if report.structured_output is None else compact(report.structured_output)
     data = text.encode(errors="backslashreplace")
     if len(data) <= STRUCTURED_OUTPUT_CAP:

@@ -22,7 +22,7 @@ from stepflow.boundary.own_texts import (
     find_own_comment,
     make_marker,
     mark_body,
-    marked,
+    mark_comment,
     marker_word,
     pull_request_lines,
     spent_on_issue,
@@ -228,16 +228,16 @@ class EffectWriter:
     def write_comment(self, text: str, own: OwnComment | None, *, commit: str) -> Comment:
         """Post the run's comment, or update our existing one. `commit` is the tip that was pushed."""
         issue, marker = self.issue, self._marker(own, commit)
-        body = marked(text, marker)
+        body = mark_comment(text, marker)
 
-        def posted() -> Comment | None:
+        def find_posted() -> Comment | None:
             """Return the comment that this run posted although the answer was lost."""
             comments = self._writer.comments(issue)
             newest = find_own_comment(comments, self._writer.viewer(), agent=marker.agent, issue=issue)
             return newest.comment if newest and newest.marker.run == marker.run else None
 
         if own is None:
-            return self._retry_policy.write(lambda: self._writer.create_comment(issue, body), find=posted)
+            return self._retry_policy.write(lambda: self._writer.create_comment(issue, body), find=find_posted)
         # The same text a second time changes nothing.
         return self._retry_policy.repeat(lambda: self._writer.update_comment(own.comment.id, body))
 
@@ -257,7 +257,7 @@ class EffectWriter:
         if self._plan.follow_up:
             self._demand_open(self._plan.follow_up)
         pushed = self.push(self._pusher, effect)
-        receipt = _applied(
+        receipt = _confirm(
             effect,
             f"{pushed.branch} ({pushed.note})" if pushed.note else pushed.branch,
             url=f"{self._plan.settings.repository_url}/tree/{pushed.branch}",
@@ -284,7 +284,7 @@ class EffectWriter:
         for reply in replies:
             self._answer_thread(threads[reply.thread], reply)
         detail = f"replied in {count(len(replies), 'thread')}, resolved {sum(reply.applied for reply in replies)}"
-        return _applied(effect, detail, url=self._follow_up.url)
+        return _confirm(effect, detail, url=self._follow_up.url)
 
     def _answer_thread(self, thread: ReviewThread, reply: ThreadReply) -> None:
         viewer, marker = self._writer.viewer(), f"<!-- stepflow run={marker_word(self._plan.run_id)} -->"
@@ -314,7 +314,7 @@ class EffectWriter:
         own = self.own_comment()
         text = "\n\n".join((effect.body, *self._lines_below()))
         comment = self.write_comment(text, own, commit=self._commit)
-        return _applied(effect, "updated" if own else "posted", url=comment.url, number=comment.id)
+        return _confirm(effect, "updated" if own else "posted", url=comment.url, number=comment.id)
 
     def _lines_below(self) -> tuple[str, ...]:
         """Return the engine's own lines below the text of the comment."""
@@ -364,7 +364,7 @@ class EffectWriter:
                 # Somebody opened it after we looked.
                 return self._update_pull_request(effect, pull)
             raise
-        return _applied(effect, f"opened #{created.number}", url=created.url, number=created.number)
+        return _confirm(effect, f"opened #{created.number}", url=created.url, number=created.number)
 
     def _create_pull_request(self, effect: OpenPullRequest, branch: str, base: str) -> PullRequest:
         """Create the pull request, without draft if the account's plan has no drafts."""
@@ -381,10 +381,10 @@ class EffectWriter:
 
     def _update_pull_request(self, effect: OpenPullRequest, pull: PullRequest) -> Receipt:
         if pull.author_id != self._writer.viewer().id:
-            return _skipped(effect, f"#{pull.number} is open already, by others", url=pull.url, number=pull.number)
+            return _skip(effect, f"#{pull.number} is open already, by others", url=pull.url, number=pull.number)
         title, body = update_text(effect.title, effect.body, pull, self._plan.author(self._today))
         self._retry_policy.repeat(lambda: self._writer.update_pull_request(pull.number, title=title, body=body))
-        return _applied(effect, f"updated #{pull.number}", url=pull.url, number=pull.number)
+        return _confirm(effect, f"updated #{pull.number}", url=pull.url, number=pull.number)
 
     def _add_labels(self, effect: AddLabels) -> Receipt:
         """Put on the labels that are missing."""
@@ -394,18 +394,18 @@ class EffectWriter:
             return tuple(label for label in effect.labels if label.casefold() not in present)
 
         if not (wanted := missing()):
-            return _skipped(effect, f"already there: {', '.join(effect.labels)}")
+            return _skip(effect, f"already there: {', '.join(effect.labels)}")
         self._retry_policy.ensure(lambda: self._writer.add_labels(self.issue, wanted), done=lambda: not missing())
-        return _applied(effect, ", ".join(wanted))
+        return _confirm(effect, ", ".join(wanted))
 
     def _remove_labels(self, effect: RemoveLabels) -> Receipt:
         """Take off the labels that are there."""
         present = self._labels()
         if not (removed := tuple(label for label in effect.labels if label.casefold() in present)):
-            return _skipped(effect, f"not there: {', '.join(effect.labels)}")
+            return _skip(effect, f"not there: {', '.join(effect.labels)}")
         for label in removed:
             self._remove_label(label)
-        return _applied(effect, ", ".join(removed))
+        return _confirm(effect, ", ".join(removed))
 
     def _remove_label(self, label: str) -> None:
         def gone() -> bool:
@@ -429,32 +429,32 @@ class EffectWriter:
             return next((release for release in self._writer.releases() if release.tag == effect.tag), None)
 
         if release := existing():
-            return _skipped(effect, f"{effect.tag} already has a release", url=release.url)
+            return _skip(effect, f"{effect.tag} already has a release", url=release.url)
         created = self._retry_policy.write(
             lambda: self._writer.create_release(**facts, draft=effect.draft), find=existing
         )
-        return _applied(effect, effect.tag, url=created.url)
+        return _confirm(effect, effect.tag, url=created.url)
 
     def _close_issue(self, effect: CloseIssue) -> Receipt:
         """Close the issue, unless it is."""
         if self.is_closed():
-            return _skipped(effect, f"#{self.issue} was already closed")
+            return _skip(effect, f"#{self.issue} was already closed")
         self._retry_policy.ensure(lambda: self._writer.close_issue(self.issue), done=self.is_closed)
-        return _applied(effect, f"#{self.issue}")
+        return _confirm(effect, f"#{self.issue}")
 
     def _dispatch_workflow(self, effect: DispatchWorkflow) -> Receipt:
         """Start the workflow, unless it was started for the pushed commit. The receipt names no address, so a resumed
         run believes it without asking."""
         workflow, pushed = effect.workflow, self.receipts[EffectKind.PUSH_BRANCH]
 
-        def started() -> bool:
+        def has_started() -> bool:
             return self._writer.was_dispatched(workflow, branch=pushed.branch, commit=pushed.commit)
 
         try:
-            if started():
-                return _skipped(effect, f"{workflow} was already started on {pushed.branch}")
+            if has_started():
+                return _skip(effect, f"{workflow} was already started on {pushed.branch}")
             self._retry_policy.ensure(
-                lambda: self._writer.dispatch_workflow(workflow, branch=pushed.branch), done=started
+                lambda: self._writer.dispatch_workflow(workflow, branch=pushed.branch), done=has_started
             )
         except WriteFailed as exc:
             if exc.status in (FORBIDDEN, NOT_FOUND):
@@ -463,7 +463,7 @@ class EffectWriter:
                     "the trigger `workflow_dispatch`."
                 )
             raise
-        return _applied(effect, f"{workflow} on {pushed.branch}")
+        return _confirm(effect, f"{workflow} on {pushed.branch}")
 
     @property
     def _commit(self) -> str:
@@ -487,9 +487,9 @@ class EffectWriter:
         return self._plan.base or self._writer.default_branch()
 
 
-def _applied(effect: Effect, detail: str, *, url: str = "", number: int | None = None) -> Receipt:
+def _confirm(effect: Effect, detail: str, *, url: str = "", number: int | None = None) -> Receipt:
     return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=detail, url=url, number=number)
 
 
-def _skipped(effect: Effect, detail: str, *, url: str = "", number: int | None = None) -> Receipt:
-    return replace(_applied(effect, detail, url=url, number=number), status=EffectStatus.SKIPPED)
+def _skip(effect: Effect, detail: str, *, url: str = "", number: int | None = None) -> Receipt:
+    return replace(_confirm(effect, detail, url=url, number=number), status=EffectStatus.SKIPPED)

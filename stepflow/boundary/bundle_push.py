@@ -280,7 +280,7 @@ class VerifiedPush:
         tip = branches.tips.get(branch, "")
         if not tip or self._standing(tip) is None:
             raise moved_on(branch, tip, self.bundle.base_commit)
-        return self._pushed(branch, self._fill(branch, tip))
+        return self._check_signature(branch, self._fill(branch, tip))
 
     def _push(self, branch: str) -> Pushed:
         branches = read_branches(self.git, branch)
@@ -291,9 +291,9 @@ class VerifiedPush:
         chosen = branches.choose(branch, may_write)
         tip = branches.tips.get(chosen, "")
         if not tip or self._standing(tip) is not None:
-            return self._pushed(chosen, self._fill(chosen, tip))
+            return self._check_signature(chosen, self._fill(chosen, tip))
         beside = branches.choose(f"{branch}-signing", may_write)
-        pushed = self._pushed(beside, self._fill(beside, branches.tips.get(beside, "")))
+        pushed = self._check_signature(beside, self._fill(beside, branches.tips.get(beside, "")))
         self.writer.update_refs((HEADS + chosen, tip, pushed.commit), (HEADS + beside, pushed.commit, ""))
         return replace(pushed, branch=chosen)
 
@@ -356,7 +356,7 @@ class VerifiedPush:
             branch, head=head, message=message, additions=additions, deletions=commit.removed
         )
 
-    def _pushed(self, branch: str, commit: str) -> Pushed:
+    def _check_signature(self, branch: str, commit: str) -> Pushed:
         """The branch, when GitHub has signed what the validators saw. Raises `BoundaryError` otherwise."""
         now, expected = self._read_commit(commit), self.commits[-1].tree
         if now.tree != expected:

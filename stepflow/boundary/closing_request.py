@@ -205,7 +205,7 @@ class ReviewPlanner:
                 moved.append(f"**{requested.place}**\n\n{comment.words}")
         own = (self._moved_text(moved), below)
         engine = "\n\n".join(part for part in own if part)
-        summary = self._filtered(review.summary, LONGEST_TEXT - len(engine))
+        summary = self._filter_text(review.summary, LONGEST_TEXT - len(engine))
         body = "\n\n".join(part for part in (summary, engine) if part)
         return SubmitReview(verdict=self._verdict(review), body=body, comments=tuple(comments))
 
@@ -219,7 +219,7 @@ class ReviewPlanner:
 
     def _comment(self, number: int, requested: RequestedComment) -> ReviewComment:
         """Return a comment with its suggestion, or with the reason why that is only words."""
-        body = self._filtered(requested.body, LONGEST_COMMENT)
+        body = self._filter_text(requested.body, LONGEST_COMMENT)
         text = None if requested.suggestion is None else _as_lines(requested.suggestion)
         facts = (requested.path, requested.side, requested.body, requested.suggestion or "")
         comment = ReviewComment(
@@ -240,7 +240,7 @@ class ReviewPlanner:
         words = filter_text("\n\n".join(filter(None, (why, code))), self.output_filter, limit=LONGEST_COMMENT)
         return replace(comment, body=f"{body}\n\n{words}".lstrip(), suggestion=None)
 
-    def _filtered(self, text: str, limit: int) -> str:
+    def _filter_text(self, text: str, limit: int) -> str:
         """Return a text that offers nothing by itself, not even in a list or a quote."""
         return _OWN_BLOCK.sub(r"\1 text ", filter_text(text, self.output_filter, limit=limit))
 

@@ -72,19 +72,19 @@ def judge_changes(changes: Sequence[Change], rules: CommitRules) -> Iterator[Vio
     """Why these changes may not be pushed. Every commit counts, even what a later one reverts."""
     if guarded := [change for change in changes if is_among(change.path, rules.protected_paths)]:
         yield Violation(
-            message=f"protected path: {_named(guarded)}",
+            message=f"protected path: {_name_changes(guarded)}",
             advice="No commit of this run may change a protected path: leave it as it is.",
             hint="Make that change yourself, or narrow `protectedPaths` in agent.json.",
         )
     if submodules := [change for change in changes if change.mode == SUBMODULE]:
         yield Violation(
-            message=f"submodule or nested repository: {_named(submodules)}",
+            message=f"submodule or nested repository: {_name_changes(submodules)}",
             advice="Commit no submodules or nested repositories: remove the `.git` of a folder whose "
             "files belong to the change, or leave the folder out.",
         )
     if links := [change for change in changes if change.mode == SYMLINK and _leaves(change)]:
         yield Violation(
-            message=f"symlink that leaves the tree: {_named(links)}",
+            message=f"symlink that leaves the tree: {_name_changes(links)}",
             advice="Make the symlink point inside the repository with a relative path, or commit a file instead.",
         )
     if (files := len({change.path for change in changes})) > rules.most_files:
@@ -136,7 +136,7 @@ def _leaves(change: Change) -> bool:
     return not change.target or target[0] == "" or climbs > depth or ".." in down or ".git" in map(fold, down)
 
 
-def _named(changes: Sequence[Change]) -> str:
+def _name_changes(changes: Sequence[Change]) -> str:
     return name_some([printable(change.path) for change in changes])
 
 
@@ -369,7 +369,7 @@ def _judge_for_api(git: GitReader, commits: tuple[Commit, ...], base_tree: str) 
 
 
 def _judge_changes_for_api(git: GitReader, changes: Sequence[Change]) -> Iterator[Violation]:
-    if reasons := [f"{reason}: {printable(change.path)}" for change in changes if (reason := _not_carried(change))]:
+    if reasons := [f"{reason}: {printable(change.path)}" for change in changes if (reason := _why_not_carried(change))]:
         yield Violation(
             message=f"GitHub's API cannot write {name_some(reasons)}",
             advice="GitHub itself writes the commits of this run, and it can add, change, and remove plain files only: "
@@ -389,7 +389,7 @@ def _judge_changes_for_api(git: GitReader, changes: Sequence[Change]) -> Iterato
         )
 
 
-def _not_carried(change: Change) -> str:
+def _why_not_carried(change: Change) -> str:
     """Say what the API cannot write about a change; empty if it can write it."""
     if SUBMODULE in (change.mode, change.mode_before):
         return "a submodule"

@@ -267,7 +267,7 @@ class GitHubClient:
                 raise
             return b""
         except Redirected as found:
-            with self._stored(found.location) as response:
+            with self._open_stored(found.location) as response:
                 if response.status_code in (NOT_FOUND, GONE):
                     return b""
                 if response.status_code != OK:
@@ -280,7 +280,7 @@ class GitHubClient:
         for _ in range(MOST_REDIRECTS):
             if not is_at(address, hosts):
                 return ImageProblem.LED_AWAY
-            with self._stored(address) as response:
+            with self._open_stored(address) as response:
                 status = response.status_code
                 if status == OK:
                     return _read_end(response, LARGEST_IMAGE, longest=LARGEST_IMAGE) or ImageProblem.TOO_LARGE
@@ -301,7 +301,7 @@ class GitHubClient:
         self._connection.close()
 
     @contextmanager
-    def _stored(self, location: str) -> Iterator[requests.Response]:
+    def _open_stored(self, location: str) -> Iterator[requests.Response]:
         """Open an address outside of the API. The token is never sent there."""
         parts = split_url(location)
         is_local = parts.scheme == self._base.scheme == "http" and is_loopback(parts.hostname or "")

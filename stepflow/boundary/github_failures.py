@@ -137,11 +137,11 @@ class RetryPolicy:
     def ensure(self, write: Callable[[], None], *, done: Callable[[], bool]) -> None:
         """The same for a write that gives nothing; `done` says whether it is there."""
 
-        def written() -> bool:
+        def is_written() -> bool:
             write()
             return True
 
-        self.write(written, find=lambda: done() or None)
+        self.write(is_written, find=lambda: done() or None)
 
     def _wait(self, failed: GitHubFailed, tries: int) -> None:
         """Wait before the next try, or raise: the failure stays, cannot be waited out, or for too long."""
@@ -239,7 +239,7 @@ def write_failed(
     if isinstance(exc, Redirected):
         return WriteFailed(redactor(f"{failure}: {exc}."), status=exc.status, hint=_MOVED)
     if not isinstance(exc, AnswerFailed):
-        return _unanswered(failure, exc, redactor, connection)
+        return _unanswered_failure(failure, exc, redactor, connection)
     status = TOO_MANY if exc.is_limit else exc.status
     hint = exc.lacking_permission or _HINTS.get(status, "")
     hint = _MESSAGE_HINTS.get((exc.status, str(exc.data.get("message"))), hint)
@@ -252,7 +252,7 @@ def write_failed(
     return failed
 
 
-def _unanswered(failure: str, exc: Exception, redactor: Redactor, connection: Connection) -> WriteFailed:
+def _unanswered_failure(failure: str, exc: Exception, redactor: Redactor, connection: Connection) -> WriteFailed:
     """No answer of GitHub's came: the way is closed, or something else answered."""
     import requests  # noqa: PLC0415 - costs time that most runs need not pay
 

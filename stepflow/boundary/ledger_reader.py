@@ -167,7 +167,7 @@ class LedgerReader(GitHubReader):
         account = author or self.viewer().login
         begin = datetime.combine(since, time(), UTC) if since else None
         pulls = tuple(self._pulls(begin))
-        issues = tuple(self._list_nodes("list the issues", ISSUES, _Issue, ISSUE_LIST, since=_written(begin)))
+        issues = tuple(self._list_nodes("list the issues", ISSUES, _Issue, ISSUE_LIST, since=_timestamp(begin)))
         texts = [(each.number, text) for each in (*issues, *pulls) for text in self._texts(each)]
         found = _HistoryBuilder(account=account, since=since)
         for pull in pulls:
@@ -186,7 +186,7 @@ class LedgerReader(GitHubReader):
             yield pull
 
     def _commits(self, begin: datetime) -> Iterator[_CommitOnBranch]:
-        return self._list_nodes("list the commits", COMMITS, _CommitOnBranch, _COMMITS, since=_written(begin))
+        return self._list_nodes("list the commits", COMMITS, _CommitOnBranch, _COMMITS, since=_timestamp(begin))
 
     def _texts(self, issue: _Issue) -> Iterator[_Text]:
         """Yield all comments and reviews; those that are not on the first page are read now."""
@@ -239,7 +239,7 @@ class LedgerReader(GitHubReader):
             )
 
 
-def _written(moment: datetime | None) -> str | None:
+def _timestamp(moment: datetime | None) -> str | None:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}" if moment else None
 
 
@@ -328,7 +328,7 @@ class _HistoryBuilder:
             since=self.since,
             runs=tuple(AgentRun(agent=agent, record=record) for (agent, _, _), record in runs if record.day >= begin),
             changes=tuple(filter(None, map(self._change, reversed(self.pulls)))),
-            unlisted=Spent() if self.since else self._unlisted(),
+            unlisted=Spent() if self.since else self._unlisted_cost(),
             other_accounts=tuple(sorted(self.others)),
         )
 
@@ -348,7 +348,7 @@ class _HistoryBuilder:
             is_reverted=pull.number in self.reverted,
         )
 
-    def _unlisted(self) -> Spent:
+    def _unlisted_cost(self) -> Spent:
         """Return the cost of the runs that have no record: those of old comments, and those before the newest."""
         known: dict[tuple[str, int], Spent] = {}
         for (agent, issue, _), record in self.runs.items():

@@ -128,7 +128,7 @@ def _marked_lines(text: str) -> Iterator[tuple[int, str]]:
             fence = "" if _closes(line, fence) else fence
         elif not folded and (opened := _FENCE.fullmatch(line)):
             block, fence = block + 1, opened["mark"] or opened["tilde"]
-            yield block, _shown(line, fence)
+            yield block, _shown_line(line, fence)
         else:
             folded = bool(line.strip(" \t")) and (folded or bool(_FOLD.match(line)))
             yield 0, line
@@ -141,7 +141,7 @@ def _closes(line: str, fence: str) -> bool:
     return match is not None and match[1][0] == fence[0] and len(match[1]) >= len(fence)
 
 
-def _shown(line: str, fence: str) -> str:
+def _shown_line(line: str, fence: str) -> str:
     words = line[len(fence) :].split()
     return f"{fence}text" if words and words[0].lower() in _DRAWN else line
 
@@ -170,10 +170,10 @@ def _break_link(match: re.Match[str], allowed: frozenset[str]) -> str:
     """Keep `](` and `]:` together only before a destination that is clearly allowed."""
     link = _LINK.match(match.string, match.start())
     to = (link["link"] or link["definition"]) if link else ""
-    return "]" if _RELATIVE.fullmatch(to) or _allowed(to, allowed) else "]" + ZERO_WIDTH
+    return "]" if _RELATIVE.fullmatch(to) or _allow_url(to, allowed) else "]" + ZERO_WIDTH
 
 
-def _allowed(url: str, allowed: frozenset[str]) -> str:
+def _allow_url(url: str, allowed: frozenset[str]) -> str:
     """Return the URL if its host is allowed, else an empty string. The result has a path, so that no text after it
     becomes part of the host."""
     plain = _PLAIN_URL.fullmatch(url)
@@ -189,9 +189,9 @@ def _quote_urls(paragraph: str, allowed: frozenset[str]) -> str:
 
     def replace(match: re.Match[str]) -> str:
         if own := match["own"]:
-            return match["before"] + (_allowed(own, allowed) or own)
+            return match["before"] + (_allow_url(own, allowed) or own)
         url, core = match[0], match[0].rstrip(_TRAILING)
-        if ours := _allowed(core, allowed):
+        if ours := _allow_url(core, allowed):
             return ours + url[len(core) :]
         if crowded or match.string[match.start() - 1 : match.start()] == "\\":
             return _break_url(url)
@@ -280,13 +280,13 @@ class OutputFilter:
 
 def filter_text(text: str, output_filter: OutputFilter, *, limit: int = LONGEST_TEXT) -> str:
     """Return Markdown that may be posted, at most `limit` characters. If the text is cut, a note says so."""
-    readable = output_filter.mask(_decoded(output_filter.mask(strip_hidden(text))[:LONGEST_SOURCE]))
-    filtered = _filtered(readable, output_filter)
+    readable = output_filter.mask(_decode_entities(output_filter.mask(strip_hidden(text))[:LONGEST_SOURCE]))
+    filtered = _filter_line(readable, output_filter)
     if len(filtered) <= limit:
         return filtered
     budget = limit - len(CUT_NOTE)
     shortened = readable[:budget]
-    while len(filtered := _filtered(shortened, output_filter)) > budget:
+    while len(filtered := _filter_line(shortened, output_filter)) > budget:
         shortened = shortened[: len(shortened) * budget // len(filtered) - 1]
     return filtered + CUT_NOTE
 
@@ -324,7 +324,7 @@ def strip_hidden(text: str) -> str:
     return strip_invisible(plain)
 
 
-def _decoded(text: str) -> str:
+def _decode_entities(text: str) -> str:
     """Decode entities that hide meaningful characters. If entities are nested too deeply, show them all as written."""
     for _ in range(DEEPEST_ENTITY):
         if (plain := _ENTITY.sub(_spell, text)) == text:
@@ -340,7 +340,7 @@ def _spell(match: re.Match[str]) -> str:
     return character if _MEANINGFUL.fullmatch(character) else match[0]
 
 
-def _filtered(text: str, output_filter: OutputFilter) -> str:
+def _filter_line(text: str, output_filter: OutputFilter) -> str:
     parts = tame_markdown(without_directives(text), output_filter.allowed_hosts)
     return _CLOSING.sub(r"\1" + ZERO_WIDTH, "\n".join(_without_commands(part) for part in parts))
 

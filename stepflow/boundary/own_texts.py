@@ -217,10 +217,10 @@ def read_marker(body: str) -> Marker | None:
         agent=match["agent"],
         issue=int(match["issue"]),
         commit=match["commit"],
-        cost=_spent(match["cost"]),
-        before=_spent(match["before"]),
+        cost=_read_figure(match["cost"]),
+        before=_read_figure(match["before"]),
         periods=tuple(
-            PeriodCost(period=period, runs=int(runs), cost=_spent(cost))
+            PeriodCost(period=period, runs=int(runs), cost=_read_figure(cost))
             for period, runs, cost in _PERIOD.findall(match["periods"])
         ),
         history=tuple(_read_records(match["history"] or "")),
@@ -241,7 +241,7 @@ def _read_records(history: str) -> Iterator[RunRecord]:
                 run=match["run"],
                 digest=match["digest"],
                 outcome=None if outcome == _IN_PROGRESS else Outcome(outcome),
-                cost=_spent(match["cost"]),
+                cost=_read_figure(match["cost"]),
                 minutes=float(match["minutes"]),
                 day=match["day"],
             )
@@ -253,7 +253,7 @@ def without_marker(body: str) -> str:
     return match["text"].rstrip() if match else body
 
 
-def marked(text: str, marker: Marker) -> str:
+def mark_comment(text: str, marker: Marker) -> str:
     """Return a comment's full body."""
     return f"{_HEAD}\n{text.rstrip()}\n\n{marker}"
 
@@ -287,7 +287,7 @@ def _figure(spent: Spent) -> str:
     return f"{spent.usd:.{_DIGITS}f}{'+' if spent.at_least else ''}"
 
 
-def _spent(figure: str) -> Spent:
+def _read_figure(figure: str) -> Spent:
     return Spent(usd=float(figure.rstrip("+")), at_least=figure.endswith("+"))
 
 

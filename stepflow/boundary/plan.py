@@ -243,7 +243,7 @@ class Planner:
             )
             requested = RequestedReview()
         written = requested.summary or self.requested.comment
-        own = (f"---\n\n{self._verified()}" if written and self.verified else "", self._filtered(removed))
+        own = (f"---\n\n{self._verified_text()}" if written and self.verified else "", self._filter_text(removed))
         planner = ReviewPlanner(
             github=self._github,
             pull=pull,
@@ -301,7 +301,7 @@ class Planner:
         footer = f"{reference}Opened by the stepflow agent `{self.agent.name}`, run `{self.facts.run_id}`. {by_hand}"
         written = requested.body or self.requested.comment
         # The summary says itself what was verified.
-        verified = self._verified() if written else ""
+        verified = self._verified_text() if written else ""
         text, below = self._text_above(written or summary, verified, self._guard_warnings(), footer.rstrip())
         return OpenPullRequest(
             branch=branch,
@@ -324,16 +324,16 @@ class Planner:
             return ()
         own = ["\n".join(f"> {line}" for line in (self.no_changes(), by_hand) if line)]
         if self.requested.comment:
-            own += [f"---\n\n{self._verified()}"] if self.verified and self._github.comment.summary else []
-            own += [self._filtered(removed)]
+            own += [f"---\n\n{self._verified_text()}"] if self.verified and self._github.comment.summary else []
+            own += [self._filter_text(removed)]
         own += [self._left_out(), self._guard_warnings()]
         text, below = self._text_above(self.requested.comment or summary, *own)
         return (PostComment(body=f"{text}\n\n{below}" if text and below else text or below),)
 
-    def _verified(self) -> str:
-        return self._filtered(self.verified)
+    def _verified_text(self) -> str:
+        return self._filter_text(self.verified)
 
-    def _filtered(self, text: str) -> str:
+    def _filter_text(self, text: str) -> str:
         return filter_text(text, self.plan.output_filter, limit=LONGEST_OWN)
 
     def _text_above(self, text: str, *own: str) -> tuple[str, str]:

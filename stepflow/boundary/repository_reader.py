@@ -134,13 +134,13 @@ class RepositoryReader(GitHubReader):
 
     def issues_since(self, time: datetime) -> tuple[OpenedIssue, ...]:
         """The issues that were opened since then."""
-        query = {"state": "all", "since": _written(time), "sort": "created", "direction": "desc"}
+        query = {"state": "all", "since": _timestamp(time), "sort": "created", "direction": "desc"}
         issues = self._newer("list the issues", OpenedIssue, "/issues", time, **query)
         return tuple(issue for issue in issues if issue.pull_request is None)
 
     def comments_since(self, time: datetime) -> tuple[IssueComment, ...]:
         """The comments that were written or changed since then."""
-        return self._list("list the comments", IssueComment, "/issues/comments", ISSUE_LIST, since=_written(time))
+        return self._list("list the comments", IssueComment, "/issues/comments", ISSUE_LIST, since=_timestamp(time))
 
     def events_since(self, time: datetime) -> tuple[IssueEvent, ...]:
         """What was done with issues since then, newest first."""
@@ -199,5 +199,5 @@ class RepositoryReader(GitHubReader):
         return read_part(ListPage[MergedPull], data, "repository", "pullRequests")
 
 
-def _written(time: datetime) -> str:
+def _timestamp(time: datetime) -> str:
     return f"{time:%Y-%m-%dT%H:%M:%SZ}"

@@ -114,8 +114,8 @@ def choose_labels(
     """Return the allowed labels to add and to remove, without duplicates and at most ten together. The label that
     started the run is always removed, and first."""
     started = (settings.started_by_label,) if settings.started_by_label else ()
-    wanted_add = _allowed(add, "add", github, settings, warnings)
-    wanted_remove = _allowed(remove, "remove", github, settings, warnings)
+    wanted_add = _check_labels(add, "add", github, settings, warnings)
+    wanted_remove = _check_labels(remove, "remove", github, settings, warnings)
     keeps = {label.casefold() for label in wanted_add}
     removals = _distinct((*started, *(label for label in wanted_remove if label.casefold() not in keeps)))
     changes = [*((False, label) for label in removals[: len(started)]), *((True, label) for label in wanted_add)]
@@ -148,7 +148,7 @@ def is_trigger_label(label: str, settings: BoundarySettings) -> bool:
     return any(name_in(label, pattern) is not None for pattern in patterns)
 
 
-def _allowed(
+def _check_labels(
     labels: tuple[str, ...], verb: str, github: GitHubSettings, settings: BoundarySettings, warnings: list[str]
 ) -> tuple[str, ...]:
     allowed = []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.closing_request import join_fitting
 from stepflow.boundary.github_failures import FORBIDDEN, NOT_FOUND, UNPROCESSABLE, WriteFailed
 from stepflow.boundary.github_types import Comment, PullRequest, Review
-from stepflow.boundary.own_texts import Marker, find_own_comment, marked, marker_word, read_marker, without_marker
+from stepflow.boundary.own_texts import Marker, find_own_comment, mark_comment, marker_word, read_marker, without_marker
 from stepflow.boundary.settings import Refused
 from stepflow.domain.effect import EffectStatus, Receipt, ReviewComment, ReviewVerdict, SubmitReview, describe_place
 from stepflow.domain.run import ReviewedPull
@@ -127,7 +127,7 @@ class ReviewSubmission:
                 self.pull.number,
                 commit=self.pull.head,
                 event=verdict.upper(),
-                body=marked(body, self.marker),
+                body=mark_comment(body, self.marker),
                 comments=comments,
             ),
             find=lambda: next((each for each in self._own_reviews() if self._is_of_this_run(each)), None),
@@ -136,7 +136,7 @@ class ReviewSubmission:
     def _update(self, review: Review, body: str) -> Review:
         """Write another summary; writing it twice changes nothing."""
         return self.writer.retry_policy.repeat(
-            lambda: self.writer.update_review(self.pull.number, review.id, marked(body, self.marker))
+            lambda: self.writer.update_review(self.pull.number, review.id, mark_comment(body, self.marker))
         )
 
     def _replace(self, earlier: Sequence[Review], newer: Review) -> str:
@@ -151,7 +151,7 @@ class ReviewSubmission:
     def _point_to(self, newer: Review, review: Review) -> None:
         if (marker := read_marker(review.body)) and _REPLACED not in review.body:
             text = f"{_REPLACED}\n[A newer review]({newer.url}) replaces this one.\n\n{_fold(review.body)}"
-            body = marked(text, marker)
+            body = mark_comment(text, marker)
             self.writer.retry_policy.repeat(lambda: self.writer.update_review(self.pull.number, review.id, body))
 
     def _dismiss(self, review: Review, newer: Review) -> str:

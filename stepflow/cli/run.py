@@ -219,7 +219,7 @@ def add_resume_arguments(parser: argparse.ArgumentParser) -> None:
 def execute_resume(arguments: argparse.Namespace) -> int:
     """Resume the run and print how it ended."""
     folder = Path(arguments.folder).resolve()
-    started = _started(folder)
+    started = _read_start(folder)
     request = _resumed_request(folder, started, user_programs(arguments.path, os.environ))
     if arguments.approve is not None or arguments.reject is not None:
         reply = ApprovalReply(digest=arguments.approve, reason=arguments.reject or "")
@@ -230,7 +230,7 @@ def execute_resume(arguments: argparse.Namespace) -> int:
     return carry_out(request, as_json=arguments.json, in_place=started.in_place)
 
 
-def _started(folder: Path) -> RunStarted:
+def _read_start(folder: Path) -> RunStarted:
     """Return the first event of the run in the folder."""
     previous_run = look_into(folder)
     if previous_run is None:

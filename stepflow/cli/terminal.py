@@ -83,13 +83,13 @@ def live_lines(console: Console, log: TerminalLog) -> Iterator[Callable[[Entry],
         ahead = entry.time - time.time()
         live.refresh()
 
-    def drawn() -> Text:
+    def draw() -> Text:
         now = time.time() + ahead
-        return _drawn(log.now(now), str(spinner.render(now)), console.width)
+        return _draw_lines(log.now(now), str(spinner.render(now)), console.width)
 
     live = Live(
         console=console,
-        get_renderable=drawn,
+        get_renderable=draw,
         refresh_per_second=REDRAWN_PER_SECOND,
         transient=True,
         redirect_stdout=False,
@@ -99,7 +99,7 @@ def live_lines(console: Console, log: TerminalLog) -> Iterator[Callable[[Entry],
         yield notify
 
 
-def _drawn(shown_lines: Iterable[tuple[Tone, str]], mark: str, width: int) -> Text:
+def _draw_lines(shown_lines: Iterable[tuple[Tone, str]], mark: str, width: int) -> Text:
     """Return one line each, cut. The last column stays free, and nothing is padded. When the window becomes narrower, a
     line that reaches the edge would be broken in two, and half of it would remain."""
     lines = []
@@ -122,12 +122,12 @@ def show_lines(console: Console, lines: Iterable[str]) -> None:
             # Do what rich's `print` does.
             console.on_broken_pipe()
         return
-    broken = [part for line in texts for part in _broken(console, line)]
+    broken = [part for line in texts for part in _break_line(console, line)]
     if broken:
         console.print(Text("\n").join(broken))
 
 
-def _broken(console: Console, line: str) -> Iterable[Text]:
+def _break_line(console: Console, line: str) -> Iterable[Text]:
     """Return the line in parts that fit. Later parts are aligned below the text of the first."""
     whole = Text.from_ansi(line)
     width = console.width

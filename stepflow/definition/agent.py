@@ -8,7 +8,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from stepflow.definition.diagnostics import Diagnostics, FileProblems, closest_match, did_you_mean, listed, shown
+from stepflow.definition.diagnostics import (
+    Diagnostics,
+    FileProblems,
+    closest_match,
+    did_you_mean,
+    format_value,
+    list_words,
+)
 from stepflow.definition.file_models import (
     AgentFile,
     FlowSettings,
@@ -82,7 +89,7 @@ def _type(word: str, at: Pointer, problems: FileProblems) -> VerdictType | None:
         return VerdictType(word)
     hint = did_you_mean(word, [*VerdictType, *OLD_VERDICT_TYPES])
     reason = "is not supported" if word == "project" else "is not known"
-    problems.add("SF203", at, f'the verdict type "{word}" {reason}{hint}', f"Use one of {listed(VerdictType)}.")
+    problems.add("SF203", at, f'the verdict type "{word}" {reason}{hint}', f"Use one of {list_words(VerdictType)}.")
     return None
 
 
@@ -103,7 +110,7 @@ def _check_config(
     fields = config.required_fields
     names = isinstance(fields, list) and all(isinstance(one, str) for one in fields)
     if fields is not None and not isinstance(fields, dict) and not names:
-        message = f'"requiredFields" is {shown(fields)}, but it must be an object or a list of names'
+        message = f'"requiredFields" is {format_value(fields)}, but it must be an object or a list of names'
         problems.add("SF204", at / "requiredFields", message, "Write the names as a list, or names and values.")
     for index, part in enumerate(config.conditions or ()):
         part_at = at / "conditions" / index
@@ -113,7 +120,7 @@ def _check_config(
             _check_config(inner, part.config or VerdictConfig(), config_at, problems, demanded=True)
         elif inner is not None:
             message = f'the verdict type "{inner}" cannot be part of "meta:composite"'
-            problems.add("SF204", part_at / "type", message, f"Use one of {listed(_PARTS_OF_COMPOSITE)}.")
+            problems.add("SF204", part_at / "type", message, f"Use one of {list_words(_PARTS_OF_COMPOSITE)}.")
 
 
 def _handler(config: VerdictConfig, problems: FileProblems, *, folder: AgentFolder, allowed: bool) -> SourceText | None:
@@ -127,7 +134,7 @@ def _handler(config: VerdictConfig, problems: FileProblems, *, folder: AgentFold
         return None
     if not path.endswith(".py"):
         if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", path):
-            message = f'"handlerPath" is {shown(path)}, but it must be a dotted Python name or a ".py" file'
+            message = f'"handlerPath" is {format_value(path)}, but it must be a dotted Python name or a ".py" file'
             problems.add("SF204", at, message, "Name a module, or a file inside the agent folder.")
         return None
     try:
@@ -217,7 +224,7 @@ def find_effort_misfit(model: str, effort: Effort | None) -> tuple[str, str] | N
         return None
     if taken:
         message = f'the model "{model}" does not know the effort "{effort}"'
-        return message, f"Use {listed(taken)}, or a newer model."
+        return message, f"Use {list_words(taken)}, or a newer model."
     fix = 'Remove "effort" where it applies to this model, or use a newer model.'
     return f'the model "{model}" takes no "effort"', fix
 
@@ -271,7 +278,7 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: b
         if tool != "*" and tool not in TOOL_SPECS_BY_NAME:
             message = f'the tool "{tool}" is not known and is ignored{did_you_mean(tool, TOOL_SPECS_BY_NAME)}'
             at = Pointer("/runner/boundaries/allowedTools") / index
-            fix = f"The tools are {listed(TOOL_SPECS_BY_NAME)}."
+            fix = f"The tools are {list_words(TOOL_SPECS_BY_NAME)}."
             if tool.startswith(MCP_PREFIX):
                 fix = 'Tools of MCP servers go in "tools" of the steps that use them.'
             problems.add("SF210", at, message, fix)
@@ -300,7 +307,7 @@ def check_parameters(
             message, fix = f'parameter "{name}" has no description', 'Say in "description" what the parameter is for.'
             problems.add("SF208", at, message, fix)
         if parameter.required and "default" in parameter.model_fields_set:
-            state = f"is required and has the default {shown(parameter.default)}, so it is never missing"
+            state = f"is required and has the default {format_value(parameter.default)}, so it is never missing"
             problems.add("SF208", at / "default", f'parameter "{name}" {state}', 'Remove "required" or "default".')
         if name in reserved:
             message = f'parameter "{name}" has the name of a run variable, which hides it in prompts'
@@ -353,7 +360,7 @@ def _item_misfit(parameter: Parameter, value: JsonValue, search: Search) -> str 
         if not fits:
             return f"like the pattern {rules.pattern}"
     if rules.enum is not None and not _in(value, rules.enum):
-        return f"one of {', '.join(shown(one) for one in rules.enum)}"
+        return f"one of {', '.join(format_value(one) for one in rules.enum)}"
     return None
 
 
@@ -373,16 +380,16 @@ def _check_rules(parameter: Parameter, at: Pointer, problems: FileProblems) -> N
         if pattern is not None:
             check_pattern(pattern)
     except PatternFault as exc:
-        message = f"the pattern {shown(pattern)} is not a valid regular expression ({exc})"
+        message = f"the pattern {format_value(pattern)} is not a valid regular expression ({exc})"
         problems.report("SF207", at / "validation" / "pattern", message, "Write a valid regular expression.")
         return
     if "default" not in parameter.model_fields_set or not parameter.type:
         return
     if not type_fits(parameter.default, parameter.type):
-        message = f"the default {shown(parameter.default)} is not of type {parameter.type}"
+        message = f"the default {format_value(parameter.default)} is not of type {parameter.type}"
         problems.report("SF207", at / "default", message, f"Give it a default of the type {parameter.type}.")
     elif fault := misfit(parameter, parameter.default):
-        message = f'the default is {shown(parameter.default)}, but "validation" wants it {fault}'
+        message = f'the default is {format_value(parameter.default)}, but "validation" wants it {fault}'
         problems.report("SF207", at / "default", message, 'Change "default" or "validation".')
 
 
@@ -400,7 +407,7 @@ def check_arguments(
     for name in given:
         if name not in declared and name != "issue":
             message = f'the argument "{name}" is not declared and is dropped{did_you_mean(name, declared)}'
-            problems.add("SF108", "/parameters", message, f"Declare it; declared are {listed(declared)}.")
+            problems.add("SF108", "/parameters", message, f"Declare it; declared are {list_words(declared)}.")
     for name, parameter in declared.items():
         value = given.get(name)
         if name == "issue" and value is None and issue is not None:
@@ -408,7 +415,7 @@ def check_arguments(
         _assign(name, parameter, value, arguments, problems)
     named = _convert(given.get("issue"), "number")
     if issue is not None and named not in (None, issue):
-        message = f'the argument "issue" is {shown(named)}, but the run is about issue {issue}'
+        message = f'the argument "issue" is {format_value(named)}, but the run is about issue {issue}'
         problems.add("SF209", "/parameters", message, 'Leave the argument "issue" out: the run knows its issue.')
     if issue is None and agent.verdict.type is VerdictType.POLL_STATE:
         message = 'the verdict type "poll:state" needs an issue, and this run has none'
@@ -427,7 +434,7 @@ def _assign(name: str, parameter: Parameter, value: JsonValue, arguments: JsonOb
         message = f'the required argument "{name}" ({parameter.cli}) is missing'
         problems.add("SF209", at, message, f'Give a value for "{name}".')
     elif value is not None and (fault := misfit(parameter, converted)):
-        message = f'the argument "{name}" is {shown(value)}, but it must be {fault}'
+        message = f'the argument "{name}" is {format_value(value)}, but it must be {fault}'
         problems.add("SF209", at, message, f'Give "{name}" a value that fits.')
     elif value is not None:
         arguments[name] = converted

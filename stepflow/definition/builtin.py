@@ -79,7 +79,7 @@ def agent_files(builtin: str, name: str, checks: Sequence[NewCheck]) -> dict[str
     with as_file(files("stepflow.definition") / "templates" / builtin) as folder:
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
         texts = {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
-    return {path: _made(path, text, name, checks) for path, text in texts.items()}
+    return {path: _fill_file(path, text, name, checks) for path, text in texts.items()}
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def name_checks(commands: Sequence[str]) -> tuple[NewCheck, ...]:
     return tuple(NewCheck(name=name, command=command) for name, command in named.items())
 
 
-def _made(path: str, text: str, name: str, checks: Sequence[NewCheck]) -> str:
+def _fill_file(path: str, text: str, name: str, checks: Sequence[NewCheck]) -> str:
     # Before the checks are added: they are the author's own words.
     text = text.replace(STANDS_FOR, name)
     if path == "steps_registry.json":

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from stepflow.definition.diagnostics import FileProblems, did_you_mean, listed
+from stepflow.definition.diagnostics import FileProblems, did_you_mean, list_words
 from stepflow.definition.file_models import CheckEntry, CheckRegistry, CheckStepEntry, PromptEntry, TransitionEntry
 from stepflow.definition.folder import beside, unsafe_reason
 from stepflow.definition.parsing import Pointer
@@ -92,8 +92,8 @@ def _check_outcomes(
         for name, target in (("next", entry.next), ("fallback", entry.fallback)) if entry else ():
             if target is not None and target not in steps:
                 message = f'"{name}" names "{target}", which does not exist{did_you_mean(target, steps)}'
-                problems.report("SF703", at / key / name, message, f"Name a step; there are {listed(steps)}.")
-        for name, why in _unreached(entry, high) if entry else ():
+                problems.report("SF703", at / key / name, message, f"Name a step; there are {list_words(steps)}.")
+        for name, why in _find_unreached(entry, high) if entry else ():
             message = f'"{name}" of "{key}" is never reached, because {why}'
             problems.report("SF709", at / key / name, message, "Remove the key, or leave it.")
         if not rules[key] and not (key == "onFail" and high > 1) and not problems.at(at / key):
@@ -123,7 +123,7 @@ def _within(most_runs: int, rule: OutcomeRule, step_id: str) -> OutcomeRule:
     return replace(rule, runs_below=most_runs) if leads_back and most_runs > 1 else rule
 
 
-def _unreached(entry: TransitionEntry, most_runs: int) -> Iterator[tuple[str, str]]:
+def _find_unreached(entry: TransitionEntry, most_runs: int) -> Iterator[tuple[str, str]]:
     """The keys that are never reached in the order of reading, each with the reason."""
     given = {
         "next": entry.next is not None,

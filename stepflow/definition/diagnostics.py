@@ -77,12 +77,12 @@ def find_columns(
     begin = positions.line(value.key[0] if value.key else value.start)
     if line not in (None, begin):  # that of a key that is written twice was given
         return line, None, None
-    span = _marked(value, text, about_key=problem.code in _ABOUT_KEYS)
+    span = _mark_span(value, text, about_key=problem.code in _ABOUT_KEYS)
     start, end = (offset - text.rfind("\n", 0, offset) for offset in span)
     return begin, start, end
 
 
-def _marked(value: Span, text: str, *, about_key: bool) -> tuple[int, int]:
+def _mark_span(value: Span, text: str, *, about_key: bool) -> tuple[int, int]:
     """The value when it is a scalar on the line of its key, else the key, else the first character."""
     plain = text[value.start] not in "{["
     if value.key is not None and (about_key or not plain or "\n" in text[value.key[1] : value.start]):
@@ -218,7 +218,7 @@ _OWNERS = {
 }
 
 
-def shown(value: JsonValue) -> str:
+def format_value(value: JsonValue) -> str:
     """A value for a message: JSON, shortened when long."""
     return cut(compact(value), 80)
 
@@ -245,6 +245,6 @@ def hint(near: str | None) -> str:
     return f' (did you mean "{near}"?)' if near else ""
 
 
-def listed(words: Iterable[str]) -> str:
+def list_words(words: Iterable[str]) -> str:
     """Words as `"a", "b"`, or `none`."""
     return ", ".join(f'"{word}"' for word in words) or "none"

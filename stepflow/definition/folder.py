@@ -25,7 +25,7 @@ from stepflow.definition.diagnostics import (
     closest_match,
     did_you_mean,
     escape_control,
-    listed,
+    list_words,
     rules,
 )
 from stepflow.definition.parsing import JsonFault, Positions, last_key, parse_json
@@ -95,7 +95,7 @@ def text_of(content: bytes) -> str:
 
 def read_start_below(folder: Path, path: str | PurePath, *, most: int) -> tuple[bytes, int]:
     """The first bytes of such a file, at most `most`, and its size."""
-    with _opened(folder, path) as fd, open(fd, "rb", closefd=False) as file:
+    with _open_folder(folder, path) as fd, open(fd, "rb", closefd=False) as file:
         return file.read(most), os.fstat(fd).st_size
 
 
@@ -113,7 +113,7 @@ def first_link(folder: Path, path: PurePath) -> str:
 
 
 @contextmanager
-def _opened(folder: Path, path: str | PurePath) -> Iterator[int]:
+def _open_folder(folder: Path, path: str | PurePath) -> Iterator[int]:
     names = PurePosixPath(path).parts
     if not names or ".." in names or names[0].startswith("/"):
         raise FileRefused(Why.OUTSIDE, "lies outside the folder that it must be in")
@@ -216,14 +216,14 @@ def locate_agent(path: str | Path, *, root: Path | None, bare_registry: bool) ->
     base = (root or Path.cwd()).absolute()
     names_registry = bare_registry and Path(text).suffix == ".json"
     if isinstance(path, str) and not re.search(r"[/\\]", text) and text not in (".", ".."):
-        return replace(_checked(base, base), registry=text) if names_registry else _named(text, base)
+        return replace(_check_location(base, base), registry=text) if names_registry else _locate_name(text, base)
     if root is not None and ".." in Path(path).parts:
         message = f'the agent "{text}" would lie outside ".agent"'
         raise NoAgent("SF101", text, message, "Write a plain name, or a path inside the repository.")
     folder = base / path
     if names_registry:
-        return replace(_checked(folder.parent, root), registry=folder.name)
-    return _checked(folder, root)
+        return replace(_check_location(folder.parent, root), registry=folder.name)
+    return _check_location(folder, root)
 
 
 def where_else(root: Path) -> str:
@@ -244,9 +244,9 @@ def where_else(root: Path) -> str:
     )
 
 
-def _named(name: str, root: Path) -> Located:
+def _locate_name(name: str, root: Path) -> Located:
     known = find_agents(root)
-    fix = f"Use one of the agents that exist: {listed(known)}." if known else where_else(root)
+    fix = f"Use one of the agents that exist: {list_words(known)}." if known else where_else(root)
     if not _NAME.fullmatch(name):
         message = f'the agent name "{name}" is not allowed: {_NAME_FORM}'
         there = _real_folder(root / AGENTS / name) is not None
@@ -254,13 +254,13 @@ def _named(name: str, root: Path) -> Located:
     folder = root / AGENTS / name
     _refuse_link(root, folder)
     if _real_folder(folder) is None:
-        others = f"{did_you_mean(name, known)}; the agents are {listed(known)}" if known else ", nor any other"
+        others = f"{did_you_mean(name, known)}; the agents are {list_words(known)}" if known else ", nor any other"
         message = f'there is no agent "{name}"{others}'
         raise NoAgent("SF101", f"{AGENTS}/{name}", message, fix)
     return _inside(Located(folder=folder, root=root))
 
 
-def _checked(folder: Path, root: Path | None) -> Located:
+def _check_location(folder: Path, root: Path | None) -> Located:
     if root is not None:
         _refuse_link(root.absolute(), folder)
     # The last part is kept as it is: `_inside` asks where a symbolic link leads.
@@ -272,7 +272,7 @@ def _checked(folder: Path, root: Path | None) -> Located:
         raise NoAgent("SF101", folder.name, message, fix)
     above_agents = plain.parent if plain.name == AGENTS else plain
     if (held := find_agents(above_agents)) and not (plain / "agent.json").exists():
-        message = f'the folder "{plain.name}" is not an agent: it contains the agents {listed(held)}'
+        message = f'the folder "{plain.name}" is not an agent: it contains the agents {list_words(held)}'
         fix = f'Name one of them, such as "{held[0]}"; `stepflow validate` in {above_agents} checks all.'
         raise NoAgent("SF101", plain.name, message, fix)
     if not _NAME.fullmatch(plain.name):
@@ -456,7 +456,7 @@ def beside(folder: AgentFolder, file: str) -> str:
     there = [name for name in folder.files() if name != file and name not in folder.texts]
     alike = [name for name in there if _one_part_apart(name, file)]
     near = alike or [name for name in there if _without_endings(name) == _without_endings(file)]
-    return f"; there is {listed(near[:3])}" if near else ""
+    return f"; there is {list_words(near[:3])}" if near else ""
 
 
 def _one_part_apart(there: str, wanted: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, listed
+from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, list_words
 from stepflow.definition.file_models import Registry, RuleEntry, StepEntry, StepSettings
 from stepflow.definition.parsing import Pointer
 from stepflow.definition.shapes import OLD_VERDICT_TYPES
@@ -122,12 +122,12 @@ class _Rules:
             message = f'the target "{transition.step_id}" of "closing" is ignored, "closing" ends the flow'
             report("SF353", at / "target", message, 'Write "target": null.')
         if intent is Intent.HANDOFF and others:
-            message = f'"handoff" leads to {listed(others)}, which is not a closure step'
+            message = f'"handoff" leads to {list_words(others)}, which is not a closure step'
             report("SF347", at, message, 'Hand off to a closure step, or use "next".')
         if intent is Intent.NEXT and self.node.id in others:
             report("SF349", at, '"next" leads to the step itself', 'Use "repeat" to run a step again.')
         if intent in (Intent.NEXT, Intent.JUMP) and closures:
-            message = f'"{intent}" leads straight to the closure step {listed(closures)}'
+            message = f'"{intent}" leads straight to the closure step {list_words(closures)}'
             report("SF351", at, message, 'Use "handoff" to go to a closure step.')
 
     def check_targets(self, entry: RuleEntry, at: Pointer) -> None:
@@ -135,7 +135,7 @@ class _Rules:
         named |= {at / "targets" / value: step_id for value, step_id in (entry.targets or {}).items()}
         for named_at, step_id in named.items():
             if step_id is not None and (fault := _no_flow_step(step_id, self.nodes.flow, self.nodes.sections)):
-                fix = f"Name a flow step; there are {listed(self.nodes.flow)}."
+                fix = f"Name a flow step; there are {list_words(self.nodes.flow)}."
                 self.problems.report("SF343", named_at, f'the target "{step_id}" {fault}', fix)
 
 
@@ -160,7 +160,7 @@ def _check_missing(node: Node[StepEntry], gate: Gate, nodes: Nodes, problems: Fi
             message = f'"next" has no rule and goes to "{target}" by default'
             problems.report("SF345", at, message, f'Write "next": {{"target": "{target}"}}.')
         elif intent is not Intent.JUMP:  # a jump without a rule is SF330, or chosen by the answer
-            fix = f'Add "{intent}": {{"target": "<step id>"}} to "transitions"; there are {listed(nodes.flow)}.'
+            fix = f'Add "{intent}": {{"target": "<step id>"}} to "transitions"; there are {list_words(nodes.flow)}.'
             problems.report("SF341", at, f'the intent "{intent}" is allowed, but no rule says where it goes', fix)
 
 
@@ -209,7 +209,7 @@ def check_entries(
         kind = OLD_VERDICT_TYPES.get(word, word)
         if kind not in list(VerdictType):
             message = f'"{word}" is not a verdict type{did_you_mean(word, VerdictType)}'
-            problems.add("SF310", at, message, f"Use {listed(VerdictType)}.")
+            problems.add("SF310", at, message, f"Use {list_words(VerdictType)}.")
         elif kind == verdict:
             chosen = step_id
     if chosen is None and not problems.at("/entryStep") and not problems.at("/entryStepMapping"):
@@ -222,7 +222,7 @@ def check_entries(
     for at, step_id in named.items():
         if fault := _no_flow_step(step_id, flow, sections):
             message = f'the entry step "{step_id}" {fault}'
-            problems.add("SF304", at, message, f"Name a flow step; there are {listed(flow)}.")
+            problems.add("SF304", at, message, f"Name a flow step; there are {list_words(flow)}.")
     by_pointer: dict[str, str] = {at: step_id for at, step_id in named.items() if step_id in flow}
     return Entries(step=chosen, follow_ups=follow_ups, by_pointer=by_pointer)
 
@@ -299,7 +299,7 @@ def _check_cycles(following: Mapping[str, set[str]], known: set[str], problems: 
             continue
         cycle = [one for one in following if one in after and step_id in reached_from(following[one], following)]
         known.update(cycle)
-        message = f"no closure step can be reached from the cycle {listed(cycle)}"
+        message = f"no closure step can be reached from the cycle {list_words(cycle)}"
         problems.add("SF350", Pointer("/steps") / step_id, message, "Lead a transition to a closure step.")
 
 

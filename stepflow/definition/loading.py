@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_snake
 from stepflow.definition.agent import MODEL_KEYS, Agent, check_models, check_version, read_agent
 from stepflow.definition.builtin import BUILTIN, PREFIX, NewCheck, builtin_root
 from stepflow.definition.check_dialect import CheckPrompts, add_aliases, read_check_steps
-from stepflow.definition.diagnostics import Diagnostics, FileProblems, listed
+from stepflow.definition.diagnostics import Diagnostics, FileProblems, list_words
 from stepflow.definition.file_models import PROOF, CheckRegistry, GateRegistry, Registry, StepEntry, StepSettings
 from stepflow.definition.folder import AgentFolder, Located, NoAgent, locate_agent, read_object, unsafe_reason
 from stepflow.definition.graph import (
@@ -152,7 +152,7 @@ def _load(
     if isinstance(path, str) and path.startswith(PREFIX):
         name = path.removeprefix(PREFIX)
         if name not in BUILTIN:
-            fix = f"Use one of these: {listed(f'{PREFIX}{each}' for each in BUILTIN)}."
+            fix = f"Use one of these: {list_words(f'{PREFIX}{each}' for each in BUILTIN)}."
             refused = NoAgent("SF101", path, f'there is no shipped agent "{path}"', fix)
             return None, Inspection(problems=(refused.problem,))
         with builtin_root(name, options.checks, options.proof) as written:

@@ -156,7 +156,7 @@ def read_lock(servers: tuple[McpServer, ...], folder: AgentFolder, problems: Fil
         lock.add("SF213", Pointer("/servers") / name, message, fix)
     pinned = [_pin(server, entries.get(server.name), problems, lock, fix) for server in servers]
     offered = {
-        f"{MCP_PREFIX}{server.name}": tuple(_offered(server, entries[server.name], lock, fix))
+        f"{MCP_PREFIX}{server.name}": tuple(_offered_tools(server, entries[server.name], lock, fix))
         for server in pinned
         if server.digest
     }
@@ -192,10 +192,10 @@ def _pin(
     return replace(server, tools=tuple(entry.tools), digest=entry.digest)
 
 
-def _offered(server: McpServer, entry: _LockedServer, lock: FileProblems, fix: str) -> Iterator[str]:
+def _offered_tools(server: McpServer, entry: _LockedServer, lock: FileProblems, fix: str) -> Iterator[str]:
     for index, tool in enumerate(entry.tools):
         name = mcp_name(server.name, tool.name)
-        if why := _refused(name, tool.input_schema):
+        if why := _why_refused(name, tool.input_schema):
             at = Pointer("/servers") / server.name / "tools" / index
             message = f'no model can be offered the tool "{tool.name}": {why}'
             lock.report("SF214", at, message, f"Do without it, or have the server changed. {fix}")
@@ -203,7 +203,7 @@ def _offered(server: McpServer, entry: _LockedServer, lock: FileProblems, fix: s
             yield name
 
 
-def _refused(name: str, schema: JsonObject) -> str:
+def _why_refused(name: str, schema: JsonObject) -> str:
     """Why the Messages API would refuse a tool, and with it the whole request; empty when it would not."""
     # As in schemas.py: agents without servers need not wait for this import.
     from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stepflow.definition.agent import Agent
-from stepflow.definition.diagnostics import LIKE_PATHS, FileProblems, closest_match, did_you_mean, hint, listed
+from stepflow.definition.diagnostics import LIKE_PATHS, FileProblems, closest_match, did_you_mean, hint, list_words
 from stepflow.definition.file_models import InputEntry, StepEntry, StepSettings
 from stepflow.definition.folder import AgentFolder, FileRefused, Why, beside, file_code
 from stepflow.definition.steps import Node, Nodes
@@ -235,7 +235,7 @@ class GatePrompts:
             return shipped_prompt(key)
         form = key.replace(".", "_").replace("-", "_")
         near = form if form in TEMPLATE_KEYS else closest_match(key, TEMPLATE_KEYS)
-        fix = f"The templates are {listed(sorted(TEMPLATE_KEYS))}."
+        fix = f"The templates are {list_words(sorted(TEMPLATE_KEYS))}."
         message = f'there is no fallback template "{key}"{hint(near)}'
         self.problems.report("SF504", node.at / "fallbackKey", message, fix)
         return None
@@ -248,7 +248,7 @@ class GatePrompts:
                 sections.append((known[name], self._section(name)))
             else:
                 message = f'step "{node.id}": "{{section:{name}}}" names no section{did_you_mean(name, known)}'
-                prompt.report("SF509", tag, message, f"The sections are {listed(known)}.", self.problems)
+                prompt.report("SF509", tag, message, f"The sections are {list_words(known)}.", self.problems)
         return sections
 
     def _section(self, name: str) -> Prompt:

@@ -15,7 +15,7 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 def agent_schema() -> JsonObject:
     """JSON Schema of `agent.json` in its current layout."""
-    return _published(AgentFile, "A stepflow agent (agent.json)")
+    return _publish_model(AgentFile, "A stepflow agent (agent.json)")
 
 
 def registry_schema() -> JsonObject:
@@ -37,15 +37,15 @@ def registry_schema() -> JsonObject:
 
 def gate_schema() -> JsonObject:
     """JSON Schema of a registry in the gate dialect."""
-    return _published(GateRegistry, "A step registry with gates")
+    return _publish_model(GateRegistry, "A step registry with gates")
 
 
 def check_schema() -> JsonObject:
     """JSON Schema of a registry in the check dialect."""
-    return _published(CheckRegistry, "A step registry with checks")
+    return _publish_model(CheckRegistry, "A step registry with checks")
 
 
-def _published(model: type[FileModel], title: str) -> JsonObject:
+def _publish_model(model: type[FileModel], title: str) -> JsonObject:
     schema = model.model_json_schema()
     definitions = schema.pop("$defs")
     models = {each.__name__: each for each in _models(FileModel)}

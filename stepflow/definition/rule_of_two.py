@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stepflow.definition.agent import Agent
-from stepflow.definition.diagnostics import FileProblems, listed
+from stepflow.definition.diagnostics import FileProblems, list_words
 from stepflow.definition.file_models import StepSettings
 from stepflow.definition.graph import reached_from, turn_around
 from stepflow.definition.parsing import Pointer
@@ -259,7 +259,7 @@ def _check_agent(agent: Agent) -> None:
         lacking[_BOUNDARIES / "budgetUsd"] = ("a run has no budget of its own", fix)
     if others := [effect for effect in github.allowed_effects if effect not in _EFFECTS]:
         fix = 'Write "allowedEffects": ["comment", "labels"], or one of the two.'
-        lacking[_GITHUB / "allowedEffects"] = (f"it may cause {listed(others)}", fix)
+        lacking[_GITHUB / "allowedEffects"] = (f"it may cause {list_words(others)}", fix)
     if AllowedEffect.LABELS in github.allowed_effects:
         wide = [label for label in github.allowed_labels or () if not label.strip("*?")]
         if not github.allowed_labels:
@@ -267,7 +267,7 @@ def _check_agent(agent: Agent) -> None:
             lacking[_GITHUB / "allowedLabels"] = ("no list says which labels it may change", fix)
         elif wide:
             fix = "List the labels by their names."
-            lacking[_GITHUB / "allowedLabels"] = (f"{listed(wide)} stands for any label", fix)
+            lacking[_GITHUB / "allowedLabels"] = (f"{list_words(wide)} stands for any label", fix)
     for at, (message, fix) in lacking.items():
         if not agent.problems.at(at):
             agent.problems.add(CODE, at, f"{_WHY}, but {message}", fix)
@@ -287,7 +287,7 @@ def _check_steps(agent: Agent, nodes: Iterable[Node[StepSettings]], problems: Fi
                 problems.report(
                     CODE,
                     node.at / ("tools" if entry.tools is not None else "permissionMode"),
-                    f"{_WHY}, but the step may use {listed(writing) if tools else writing[0]}, which can write",
+                    f"{_WHY}, but the step may use {list_words(writing) if tools else writing[0]}, which can write",
                     'Write "permissionMode": "plan", or name only tools that read in "tools".',
                 )
         if not entry.rungs:

@@ -38,7 +38,7 @@ class _TooMany(Exception):
 def look_into(schema: JsonObject, path: str) -> Held:
     """What valid answers can have at a dotted path."""
     try:
-        alternatives, undeclared, walked = _expanded(schema), "", ""
+        alternatives, undeclared, walked = _expand(schema), "", ""
         for part in path.split("."):
             steps = [_step(schemas, part) for schemas in alternatives]
             reasons = [step for step in steps if isinstance(step, str)]
@@ -49,7 +49,7 @@ def look_into(schema: JsonObject, path: str) -> Held:
             if not undeclared and not any(inner):
                 undeclared = f'{where} does not declare "{part}"'
             walked = f"{walked}.{part}" if walked else part
-            alternatives = [one for schemas in inner for one in _combined(schemas)]
+            alternatives = [one for schemas in inner for one in _combine(schemas)]
             if not alternatives:
                 return Held(blocked=f'"{walked}" can have no value')
         nodes = tuple(node for schemas in alternatives for node in schemas)
@@ -58,28 +58,28 @@ def look_into(schema: JsonObject, path: str) -> Held:
         return Held(alternatives=((),))
 
 
-def _combined(schemas: tuple[JsonValue, ...]) -> list[_All]:
+def _combine(schemas: tuple[JsonValue, ...]) -> list[_All]:
     """The alternatives of schemas that must all hold."""
     combined: list[_All] = [()]
     for schema in schemas:
-        combined = [(*one, *other) for one in combined for other in _expanded(schema)]
+        combined = [(*one, *other) for one in combined for other in _expand(schema)]
         if len(combined) > _MOST:
             raise _TooMany
     return combined
 
 
-def _expanded(schema: JsonValue) -> list[_All]:
+def _expand(schema: JsonValue) -> list[_All]:
     """The alternatives that a schema allows; `if` is ignored."""
     if not isinstance(schema, dict):
         return [] if schema is False else [()]
     if schema.get("not") in (True, {}):
         return []
     members = schema.get("allOf")
-    combined = [(schema, *one) for one in _combined(tuple(members if isinstance(members, list) else ()))]
+    combined = [(schema, *one) for one in _combine(tuple(members if isinstance(members, list) else ()))]
     for key in ("anyOf", "oneOf"):
         options = schema.get(key)
         if isinstance(options, list):
-            choices = [one for option in options for one in _expanded(option)]
+            choices = [one for option in options for one in _expand(option)]
             combined = [(*one, *other) for one in combined for other in choices]
         if len(combined) > _MOST:
             raise _TooMany
@@ -101,7 +101,7 @@ def _step(schemas: _All, part: str) -> tuple[JsonValue, ...] | str:
             continue
         if not _allows_name(schema, part):
             return f'allows no property of the name "{part}"'
-        named = _named(schema, part)
+        named = _schemas_of(schema, part)
         if schema.get("maxProperties") == 0 or (named == [False] and not schema.get("properties")):
             return "is an object that allows no properties"
         if False in named:
@@ -113,7 +113,7 @@ def _step(schemas: _All, part: str) -> tuple[JsonValue, ...] | str:
     return f'is closed and has no "{part}"' if is_closed and not inner else tuple(inner)
 
 
-def _named(schema: JsonObject, part: str) -> list[JsonValue]:
+def _schemas_of(schema: JsonObject, part: str) -> list[JsonValue]:
     """What a schema says about a property; empty when it says nothing."""
     properties, patterns = _object(schema.get("properties")), _object(schema.get("patternProperties"))
     named = [properties[part]] if part in properties else []
@@ -134,7 +134,7 @@ def _item(schema: JsonObject, index: int) -> JsonValue:
 
 def _allows_name(schema: JsonObject, part: str) -> bool:
     names = schema.get("propertyNames", True)
-    return any(_takes_text(schemas, (part,)) for schemas in _expanded(names))
+    return any(_takes_text(schemas, (part,)) for schemas in _expand(names))
 
 
 def _matches(pattern: str, part: str) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from urllib.parse import unquote
 
-from stepflow.definition.diagnostics import LIKE_PATHS, FileProblems, did_you_mean, listed, owner, shown
+from stepflow.definition.diagnostics import LIKE_PATHS, FileProblems, did_you_mean, format_value, list_words, owner
 from stepflow.definition.folder import AgentFolder, FileRefused, Why, register_document, report_fault, unsafe_reason
 from stepflow.definition.parsing import JsonFault, Pointer, node_at, parse_json
 from stepflow.definition.shapes import note_unknown
@@ -104,10 +104,10 @@ class SchemaFolder:
 
     def add(self, code: str, at: SchemaLocation, message: str, fix: str) -> None:
         """Report a problem at a node, also of a schema in the registry itself."""
-        problems, pointer = self._written(at)
+        problems, pointer = self._read_written(at)
         problems.add(code, pointer, message, fix)
 
-    def _written(self, at: SchemaLocation) -> tuple[FileProblems, str]:
+    def _read_written(self, at: SchemaLocation) -> tuple[FileProblems, str]:
         if at.file in self._inline:
             return self.registry.diagnostics.of(self.registry.file), self._inline[at.file] + at.pointer
         return self.registry.diagnostics.of(at.file), at.pointer
@@ -117,7 +117,7 @@ class SchemaFolder:
         if fault.at is None:
             self.registry.add(fault.code, at, message, fault.fix)
             return
-        problems, pointer = self._written(fault.at)
+        problems, pointer = self._read_written(fault.at)
         place = (fault.code, problems.file, pointer)
         if place in self._reported:  # several steps may meet the same fault
             return
@@ -132,17 +132,17 @@ class SchemaFolder:
             case str() if ref.startswith("#/"):
                 return self._by_name(self._default_path(), ref)
             case str():
-                raise _malformed(f'the text "{ref}" does not begin with "#/"', '"#/definitions/<id>"')
+                raise _bad_form(f'the text "{ref}" does not begin with "#/"', '"#/definitions/<id>"')
             case {"file": str(file), "schema": str(name)} if file.strip():
                 return self._by_name(self._safe_path(file), name)
             case _:
-                raise _malformed('it needs "file" and "schema", both strings', '{"file": …, "schema": …}')
+                raise _bad_form('it needs "file" and "schema", both strings', '{"file": …, "schema": …}')
 
     def _by_name(self, path: str, name: str) -> SchemaLocation:
         document = self.load(path)
         pointer = _bare(document, name) if name and name[0] not in "#/" else pointer_of(name)
         if pointer is None:
-            raise _malformed(f'the identifier "{name}" is malformed', 'a name, or a pointer such as "#/definitions/x"')
+            raise _bad_form(f'the identifier "{name}" is malformed', 'a name, or a pointer such as "#/definitions/x"')
         node = node_at(document, pointer)
         if not isinstance(node, dict):
             raise _not_found(document, name, path, there=node is not None)
@@ -175,7 +175,7 @@ class SchemaFolder:
             document = parse_json(text)
         except FileRefused as refused:
             names = self.folder.json_files(self.base)
-            fix = f'Name a JSON file inside the schemas folder; "{self.base}" has {listed(names)}.'
+            fix = f'Name a JSON file inside the schemas folder; "{self.base}" has {list_words(names)}.'
             own = path.removeprefix(self._path(""))
             hint = did_you_mean(own, names, LIKE_PATHS) if refused.why is Why.MISSING else ""
             message = f'the schema file "{path}" {refused.message}{hint}'
@@ -191,7 +191,7 @@ class SchemaFolder:
         draft = self._draft(location.file)
         target = (location.file, location.pointer)
         try:
-            return _checked(_Expansion(schemas=self, draft=draft).schema(location, (target,)), location, draft)
+            return _check_schema(_Expansion(schemas=self, draft=draft).schema(location, (target,)), location, draft)
         except SchemaFault as fault:
             self._report(fault, at)
             return None
@@ -201,7 +201,7 @@ class SchemaFolder:
         written = root.get("$schema", DRAFT_2020_12) if isinstance(root, dict) else DRAFT_2020_12
         draft = _DRAFTS.get(written.removesuffix("#")) if isinstance(written, str) else None
         if draft is None:
-            message = f'"$schema" is {shown(written)}, which is not known; the schema is read as 2020-12'
+            message = f'"$schema" is {format_value(written)}, which is not known; the schema is read as 2020-12'
             fix = f'Write "{DRAFT_2020_12}" or "{DRAFT_07}#".'
             self.add("SF408", SchemaLocation(file=file, node=root) / "$schema", message, fix)
         return draft or DRAFT_2020_12
@@ -217,7 +217,7 @@ def _not_found(document: JsonValue, name: str, path: str, *, there: bool) -> Sch
         known = [sign + Pointer(f"/{key}") / one for key, each in names.items() for one in each]
     message = f'the schema "{name}" {"is not an object" if there else "is not there"} in "{path}"'
     message += did_you_mean(name, known, LIKE_PATHS)
-    fix = f"Correct the identifier, or add the schema to the file; it has {listed(known)}."
+    fix = f"Correct the identifier, or add the schema to the file; it has {list_words(known)}."
     return SchemaFault("SF403", message, fix)
 
 
@@ -239,7 +239,7 @@ def _bare(document: JsonValue, name: str) -> Pointer:
     return Pointer() / name
 
 
-def _malformed(reason: str, form: str) -> SchemaFault:
+def _bad_form(reason: str, form: str) -> SchemaFault:
     return SchemaFault("SF402", f'"outputSchemaRef" is malformed: {reason}', f"Write {form}.")
 
 
@@ -271,7 +271,7 @@ class _Expansion:
     def schema(self, here: SchemaLocation, path: _Path) -> JsonValue:
         """The schema at a place, made self-contained. Raises `SchemaFault`."""
         if not isinstance(here.node, dict):
-            return self.copied(here)
+            return self.copy_node(here)
         self.count(1, here)
         self.depth += 1
         if self.depth > MAX_DEPTH:
@@ -282,9 +282,11 @@ class _Expansion:
 
     def object(self, node: JsonObject, here: SchemaLocation, path: _Path) -> JsonValue:
         if "$dynamicRef" in node:
-            raise _refused(f'"$dynamicRef" ({shown(node["$dynamicRef"])}) is not supported', here / "$dynamicRef")
+            raise _refusal(
+                f'"$dynamicRef" ({format_value(node["$dynamicRef"])}) is not supported', here / "$dynamicRef"
+            )
         if "$ref" in node:
-            return self.referred(node, here, path)
+            return self.follow_reference(node, here, path)
         own = {key: self.keyword(key, here / key, path) for key in node}
         merged = _merged_members({key: value for key, value in own.items() if key not in _IDENTITY})
         self.check_required(node, merged, here)
@@ -300,7 +302,7 @@ class _Expansion:
         for index, name in enumerate(required):
             if isinstance(name, str) and name not in properties:
                 message = f'the key "{name}" is required but not a property{did_you_mean(name, properties)}'
-                fix = f"Add it to the properties, or require one of them; they are {listed(properties)}."
+                fix = f"Add it to the properties, or require one of them; they are {list_words(properties)}."
                 self.schemas.add("SF410", here / "required" / index, message, fix)
 
     def keyword(self, key: str, here: SchemaLocation, path: _Path) -> JsonValue:
@@ -311,9 +313,9 @@ class _Expansion:
             return [self.schema(here / index, path) for index in range(len(value))]
         if (key in ONE_SCHEMA or key == "contentSchema") and isinstance(value, dict):
             return self.schema(here, path)
-        return self.copied(here)
+        return self.copy_node(here)
 
-    def referred(self, node: JsonObject, here: SchemaLocation, path: _Path) -> JsonValue:
+    def follow_reference(self, node: JsonObject, here: SchemaLocation, path: _Path) -> JsonValue:
         location = self.target(here / "$ref")
         target = (location.file, location.pointer)
         if target in path:
@@ -331,16 +333,16 @@ class _Expansion:
         """Where the `$ref` at a place points."""
         ref = here.node
         if not isinstance(ref, str):
-            raise _refused(f'"$ref" is {shown(ref)}, but it must be a string', here)
+            raise _refusal(f'"$ref" is {format_value(ref)}, but it must be a string', here)
         name, hash_, fragment = (unquote(part) for part in ref.partition("#"))
         if not name and not hash_:
-            raise _refused('"$ref" is empty', here)
+            raise _refusal('"$ref" is empty', here)
         if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:|//", name) or (name and unsafe_reason(name) is not None):
-            raise _refused(f'"$ref" is "{ref}", but only files inside the schemas folder can be referred to', here)
+            raise _refusal(f'"$ref" is "{ref}", but only files inside the schemas folder can be referred to', here)
         path = posixpath.normpath(posixpath.join(posixpath.dirname(here.file), name)) if name else here.file
         pointer = pointer_of(f"#{fragment}") if fragment else Pointer()
         if pointer is None:
-            raise _refused(f'"$ref" is "{ref}", and what follows "#" is not a JSON Pointer', here)
+            raise _refusal(f'"$ref" is "{ref}", and what follows "#" is not a JSON Pointer', here)
         try:
             node = node_at(self.schemas.load(path), pointer)
         except SchemaFault as fault:
@@ -351,7 +353,7 @@ class _Expansion:
             raise SchemaFault("SF403", message, "Correct the pointer, or add the schema.", at=here)
         return SchemaLocation(file=path, pointer=pointer, node=node)
 
-    def copied(self, here: SchemaLocation) -> JsonValue:
+    def copy_node(self, here: SchemaLocation) -> JsonValue:
         self.count(_size(here.node), here)
         return here.node
 
@@ -397,7 +399,7 @@ def _size(value: JsonValue) -> int:
             return 1
 
 
-def _refused(message: str, at: SchemaLocation) -> SchemaFault:
+def _refusal(message: str, at: SchemaLocation) -> SchemaFault:
     fix = 'Use "#/pointer", "file.json" or "file.json#/pointer", inside the schemas folder.'
     return SchemaFault("SF405", message, fix, at=at)
 
@@ -406,7 +408,7 @@ def _too_large(state: str, at: SchemaLocation) -> SchemaFault:
     return SchemaFault("SF407", f"the schema {state} when all references are put in", "Make the schema smaller.", at=at)
 
 
-def _checked(schema: JsonValue, location: SchemaLocation, draft: str) -> JsonObject:
+def _check_schema(schema: JsonValue, location: SchemaLocation, draft: str) -> JsonObject:
     """The schema, if it is valid for its draft and describes an object; with the draft's name if that is draft-07."""
     if message := _validity_problem(compact(schema), draft):
         raise SchemaFault("SF407", message, "Correct it.", at=location)

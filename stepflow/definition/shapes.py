@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, owner, shown
+from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, format_value, hint, owner
 from stepflow.definition.parsing import Pointer, node_at, read_yaml
 from stepflow.domain.agent.agent_settings import Accepted, Code, FileModel
 from stepflow.domain.json import JsonObject, JsonValue, compact
@@ -96,7 +96,7 @@ class _ShapeReader(Generic[Shape]):
         """Report a key that is unknown or has no effect."""
         node, at = self.place(error["loc"])
         key = str(error["loc"][-1])
-        model = _declared(self.model, error["loc"]).model
+        model = _declaration_at(self.model, error["loc"]).model
         fields = fields_of(model)
         value = node.pop(key)
         near = closest_match(key, fields.keys() - node.keys(), LIKE_KEYS)
@@ -115,7 +115,7 @@ class _ShapeReader(Generic[Shape]):
         """Report a value that is missing or wrong, and leave it out."""
         node, at = self.place(error["loc"])
         key, kind = error["loc"][-1], error["type"]
-        declared = _declared(self.model, error["loc"])
+        declared = _declaration_at(self.model, error["loc"])
         if kind == "missing" and isinstance(node, dict) and node.get(key) is not None:
             return  # it was only misspelled
         is_excused = at / key in self.excused
@@ -165,7 +165,7 @@ class _Declared:
         return None if type(None) in get_args(annotation) else ""
 
 
-def _declared(model: type[FileModel], location: tuple[str | int, ...]) -> _Declared:
+def _declaration_at(model: type[FileModel], location: tuple[str | int, ...]) -> _Declared:
     outer = WRONG
     inner: type[FileModel] | None = model
     in_container = False
@@ -193,7 +193,7 @@ def _model_in(annotation: object) -> tuple[type[FileModel] | None, bool]:
 def blank(model: type[Shape]) -> Shape:
     """The model of a file that cannot be read: everything is empty."""
     required = {key: info for key, info in fields_of(model).items() if info.is_required()}
-    return model.model_validate({key: Accepted(_declared(model, (key,)).blank()) for key in required})
+    return model.model_validate({key: Accepted(_declaration_at(model, (key,)).blank()) for key in required})
 
 
 def note_unknown(at: Pointer, key: str, known: list[str], problems: FileProblems) -> None:
@@ -206,7 +206,7 @@ def _describe_wrong(error: ErrorDetails) -> tuple[str, str]:
     """What is wrong with a value, and what to write instead."""
     key, kind, value, context = error["loc"][-1], error["type"], error["input"], error.get("ctx", {})
     demand, fix = _WORDS.get(kind, ("be another value ({msg})", "Write another value{example}."))
-    message = f'"{key}" is {shown(value)}, but it must {demand.format(**context, msg=error["msg"])}'
+    message = f'"{key}" is {format_value(value)}, but it must {demand.format(**context, msg=error["msg"])}'
     if "expected" in context and isinstance(value, str):
         message += did_you_mean(value, re.findall(r"'([^']*)'", context["expected"]))
     return message, fix.format(**context, example=_example(key, kind, value, context))

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from pydantic.alias_generators import to_snake
 
 from stepflow.definition.agent import MODEL_KEYS, Agent
-from stepflow.definition.diagnostics import FileProblems, closest_match, hint, listed
+from stepflow.definition.diagnostics import FileProblems, closest_match, hint, list_words
 from stepflow.definition.file_models import GateEntry, GateRegistry, StepEntry, StepSettings
 from stepflow.definition.mcp import LOCK_FILE, LockedServers
 from stepflow.definition.parsing import Pointer, node_at
@@ -44,12 +44,12 @@ def detect_dialect(registry: JsonObject, problems: FileProblems) -> Dialect | No
     gate = list(_marks(steps, _GATE_KEYS))
     check = [*(["/basePath"] if "basePath" in registry else []), *_marks(steps, _CHECK_KEYS)]
     if gate and check:
-        message = f"the registry mixes two dialects: {listed(gate[:1])} is of the gate dialect, "
-        message += f"{listed(check[:1])} of the check dialect"
+        message = f"the registry mixes two dialects: {list_words(gate[:1])} is of the gate dialect, "
+        message += f"{list_words(check[:1])} of the check dialect"
         problems.add("SF302", check[0], message, "Write all steps in one dialect.")
         return None
     if not gate and not check:
-        message = f"no step has {listed(_GATE_KEYS)} or {listed(_CHECK_KEYS)}, so the dialect is unclear"
+        message = f"no step has {list_words(_GATE_KEYS)} or {list_words(_CHECK_KEYS)}, so the dialect is unclear"
         problems.add("SF301", "/steps", message, 'Give each step "c2", "c3" and a "structuredGate".')
         return None
     return Dialect.GATE if gate else Dialect.CHECK
@@ -133,10 +133,12 @@ def check_intent(word: str, node: Node[StepEntry], at: Pointer, problems: FilePr
     fitting = fitting_intents(node.kind)
     if word not in list(Intent):
         near = INTENT_ALIASES.get(word) or closest_match(word, Intent)  # an answer may say the alias, no definition
-        problems.report("SF321", at, f'the intent "{word}" does not exist{hint(near)}', f"Use only {listed(fitting)}.")
+        problems.report(
+            "SF321", at, f'the intent "{word}" does not exist{hint(near)}', f"Use only {list_words(fitting)}."
+        )
         return Intent(near) if near else None
     if word not in fitting:
-        fix = f"Use only {listed(fitting)}, or change the step's kind."
+        fix = f"Use only {list_words(fitting)}, or change the step's kind."
         problems.report("SF321", at, f'a {node.kind} step may not answer "{word}"', fix)
         return None
     return Intent(word)
@@ -203,10 +205,10 @@ def _has(node: Node[StepEntry], key: str, problems: FileProblems) -> bool:
 def _check_flow_step(node: Node[StepEntry], problems: FileProblems, *, gated: bool) -> None:
     if gated and node.kind is None and not problems.at(node.at / "stepKind"):
         message = f'its kind is not clear from "c2": "{node.entry.c2}", and there is no "stepKind"'
-        problems.report("SF306", node.at, message, f'Write "stepKind": one of {listed(StepKind)}.')
+        problems.report("SF306", node.at, message, f'Write "stepKind": one of {list_words(StepKind)}.')
     lacking = [key for key in _GATED_KEYS if not _has(node, key, problems)]
     if gated and lacking:
-        message = f'step "{node.id}" lacks {listed(lacking)}, which every flow step of a gated registry has'
+        message = f'step "{node.id}" lacks {list_words(lacking)}, which every flow step of a gated registry has'
         fix = 'Add them, or begin the id with "section." if it is only a piece of prompt.'
         problems.add("SF307", node.at, message, fix)
     if node.entry.runner is not None and node.kind is not StepKind.CLOSURE:
@@ -295,10 +297,11 @@ class _GateReader:
             fix = "Point it at the schema node whose enum lists the intents."
             self.problems.report("SF325", field_at, message, fix)
         elif self.words and self.allowed and enum != allowed:
-            extra, missing = listed(sorted(enum - allowed)), listed(sorted(allowed - enum))
+            extra, missing = list_words(sorted(enum - allowed)), list_words(sorted(allowed - enum))
             message = f'the enum at "{pointer}" differs from "allowedIntents": '
             message += f"extra in the enum {extra}, missing in the enum {missing}"
-            fix = f'Give the enum and "allowedIntents" the same words: {listed(self.words)}, or {listed(self.allowed)}.'
+            these, or_these = list_words(self.words), list_words(self.allowed)
+            fix = f'Give the enum and "allowedIntents" the same words: {these}, or {or_these}.'
             self.problems.report("SF326", field_at, message, fix)
 
     def _check_fail_fast(self, allow_spec_violations: bool) -> None:
@@ -317,7 +320,7 @@ class _GateReader:
             return  # what it names was reported
         if word not in self.allowed and intent is not Intent.ABORT:
             message = f'"fallbackIntent" is "{word}", which is not among "allowedIntents"'
-            self.problems.report("SF321", field_at, message, f"Use one of {listed(self.allowed)}.")
+            self.problems.report("SF321", field_at, message, f"Use one of {list_words(self.allowed)}.")
         elif self.entry.fail_fast:
             message = '"fallbackIntent" is only used with "failFast": false'
             self.problems.report("SF331", field_at, message, "Remove the key, or leave it.")
@@ -423,7 +426,7 @@ class StepTools:
             return self.names[tool]
         if tool in self.names:
             message = f'"permissionMode" is "plan", which leaves it no tool "{tool}"'
-            fix = f"Remove it, or give the step another mode: this one leaves {listed(sorted(READ_ONLY_TOOLS))}."
+            fix = f"Remove it, or give the step another mode: this one leaves {list_words(sorted(READ_ONLY_TOOLS))}."
         elif tool in KNOWN_TOOL_NAMES:
             message = f'agent.json does not allow the tool "{tool}"'
             fix = 'Add it to "allowedTools" there, or remove it here.'
@@ -433,7 +436,7 @@ class StepTools:
             all_of_it = tool.removesuffix("__*")
             near = all_of_it if all_of_it in self.names else closest_match(tool, self.names)
             message = f'the tool "{tool}" is not known{hint(near)}'
-            fix = f"Use {listed((*self.allowed, *self.locked.offered))}, or one tool that {LOCK_FILE} has."
+            fix = f"Use {list_words((*self.allowed, *self.locked.offered))}, or one tool that {LOCK_FILE} has."
         self.problems.report("SF356", at, message, fix)
         return ()
 

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from stepflow.definition.agent import Agent
-from stepflow.definition.diagnostics import FileProblems, shown
+from stepflow.definition.diagnostics import FileProblems, format_value
 from stepflow.definition.file_models import GateRegistry, Registry
 from stepflow.definition.folder import (
     AgentFolder,
@@ -222,16 +222,16 @@ class GuidanceFiles:
         self._left = MOST_OF_GUIDANCE
         self._read: dict[str, SourceText] = {}
         #: What every step is shown: the files that agent.json lists, else the one at the root, if it exists.
-        self.shared = _filled(self._named())
+        self.shared = _without_empty(self._named_files())
 
-    def _named(self) -> Sequence[SourceText | None]:
+    def _named_files(self) -> Sequence[SourceText | None]:
         written, problems = self._agent.file.guidance, self._agent.problems
         if self._off or not self._agent.known:
             return ()
         if written is None:
             return (self._take(GUIDANCE_FILE, Pointer(), problems),)
         if not isinstance(written, list) or not all(isinstance(path, str) for path in written):
-            message = f'"guidance" is {shown(written)}, but it must be a list of files, or "{OFF}"'
+            message = f'"guidance" is {format_value(written)}, but it must be a list of files, or "{OFF}"'
             problems.add("SF106", _GUIDANCE, message, f'Write ["{GUIDANCE_FILE}"], for example.')
             return ()
         paths = enumerate(map(str, written))
@@ -255,7 +255,7 @@ class GuidanceFiles:
                 message = f'neither the folder "{folder}" nor one above it, below the root, has an {GUIDANCE_FILE}'
                 problems.report("SF114", here, message, "Write one there, or name another folder.")
             found += texts
-        return _filled(text for text in found if text not in self.shared)
+        return _without_empty(text for text in found if text not in self.shared)
 
     def _take(self, path: str, at: Pointer, problems: FileProblems, *, must_exist: bool = False) -> SourceText | None:
         """The file's text; None when the file is missing, and after a problem."""
@@ -288,7 +288,7 @@ class GuidanceFiles:
         return SourceText(text=text, file=path)
 
 
-def _filled(texts: Iterable[SourceText | None]) -> tuple[SourceText, ...]:
+def _without_empty(texts: Iterable[SourceText | None]) -> tuple[SourceText, ...]:
     """The texts that are not empty, each once."""
     return tuple(dict.fromkeys(text for text in texts if text and text.text))
 

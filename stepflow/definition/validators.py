@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, listed
+from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, list_words
 from stepflow.definition.file_models import (
     KEYS_OF_COMMAND,
     KEYS_OF_PROOF,
@@ -172,7 +172,7 @@ class ValidationBuilder:
         misspelled = {closest_match(key, self.closures) for key in entries if key not in self.closures}
         for step_id in self.closures:
             if checked and step_id not in checked and step_id not in misspelled:
-                message = f'nothing is validated when "{step_id}" closes, while {listed(checked)} is checked'
+                message = f'nothing is validated when "{step_id}" closes, while {list_words(checked)} is checked'
                 fix = f'Add an entry "{step_id}" to "validationSteps".'
                 self.problems.report("SF610", Pointer("/steps") / step_id, message, fix)
 
@@ -251,11 +251,11 @@ class ValidationBuilder:
         pattern, known = entry.failure_pattern, self.registry.failure_patterns
         if pattern and pattern not in known:
             message = f'there is no failure pattern "{pattern}"{did_you_mean(pattern, known)}'
-            self.problems.report("SF604", at / "failurePattern", message, f"The patterns are {listed(known)}.")
+            self.problems.report("SF604", at / "failurePattern", message, f"The patterns are {list_words(known)}.")
         for parameter, extractor in entry.extract_params.items():
             if extractor not in EXTRACTORS:
                 message = f'there is no extractor "{extractor}" for "{parameter}"{did_you_mean(extractor, EXTRACTORS)}'
-                fix = f"The extractors are {listed(sorted(EXTRACTORS))}."
+                fix = f"The extractors are {list_words(sorted(EXTRACTORS))}."
                 self.problems.report("SF605", at / "extractParams" / parameter, message, fix)
         for index, guard in enumerate(entry.guards):
             if not guard.strip("/") or ".." in guard.split("/"):
@@ -268,7 +268,7 @@ class ValidationBuilder:
         mapped = self.verdict is None or (bool(closures) and key == MAPPED_ENTRIES[self.verdict])
         if key not in closures and not mapped:
             message = f'the validation entry "{key}" belongs to no closure step{did_you_mean(key, closures)}'
-            self.problems.add("SF606", at, message, f"Name it like a closure step; there are {listed(closures)}.")
+            self.problems.add("SF606", at, message, f"Name it like a closure step; there are {list_words(closures)}.")
 
     def _conditions(
         self, entry: ValidationStepEntry, at: Pointer, validators: Mapping[str, Validator]
@@ -280,7 +280,7 @@ class ValidationBuilder:
             if name and name not in known:
                 validator_at = at / "validationConditions" / index / "validator"
                 message = f'there is no validator "{name}"{did_you_mean(name, known)}'
-                self.problems.report("SF603", validator_at, message, f"The validators are {listed(known)}.")
+                self.problems.report("SF603", validator_at, message, f"The validators are {list_words(known)}.")
             elif name in validators:
                 params = {key: as_text(value) for key, value in one.params.items()}
                 conditions.append(Condition(validator=validators[name], params=params))
@@ -334,7 +334,7 @@ class ValidationBuilder:
                 reported.add(tag.name)
                 near = closest_variable(tag.path, known)
                 message = f'the retry prompt names "{tag.name}", which no failure has{hint(near)}'
-                fix = f"Write one of {listed(sorted(own_values))}."
+                fix = f"Write one of {list_words(sorted(own_values))}."
                 prompt.report("SF515", tag, message, fix, self.problems, word=tag.name)
         return all(tag.use is not Use.FAULT for tag in tags)
 

@@ -50,6 +50,6 @@ def value_at(document: JsonValue, path: str) -> JsonValue:
 _REFERENCE = re.compile(r"\s*\([a-z]+\.md[^()]*\)")
 
 
-def published(schema: JsonObject) -> JsonObject:
+def publish_schema(schema: JsonObject) -> JsonObject:
     """Return a schema for publication, without references to the specification in its descriptions."""
     return {key: map_texts(value, lambda text: _REFERENCE.sub("", text)) for key, value in schema.items()}

@@ -53,15 +53,15 @@ class Redactor:
             text = text.replace(form, MASK)
         for pattern in self._encoded:
             text = pattern.sub(MASK, text)
-        seen, places = _seen(text)
+        seen, places = _visible_part(text)
         if len(seen) == len(text):
             return text
-        forms = {form for form in (_seen(form)[0] for form in self._exact) if len(form) >= SHORTEST_SECRET}
+        forms = {form for form in (_visible_part(form)[0] for form in self._exact) if len(form) >= SHORTEST_SECRET}
         encoded = (match.span() for pattern in self._encoded for match in pattern.finditer(seen))
-        return _masked(text, (*_occurrences(seen, forms), *encoded), places)
+        return _mask_spans(text, (*_occurrences(seen, forms), *encoded), places)
 
 
-def _seen(text: str) -> tuple[str, Sequence[int]]:
+def _visible_part(text: str) -> tuple[str, Sequence[int]]:
     """Return the visible part of a text, and the position of each of its characters in the text."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text, range(len(text))
@@ -81,7 +81,7 @@ def _occurrences(text: str, values: Iterable[str]) -> Iterator[tuple[int, int]]:
             begin = text.find(value, begin + len(value))
 
 
-def _masked(text: str, spans: Iterable[tuple[int, int]], places: Sequence[int]) -> str:
+def _mask_spans(text: str, spans: Iterable[tuple[int, int]], places: Sequence[int]) -> str:
     """Return the text with `***` for each span of its visible part. Overlapping spans are merged."""
     parts, after, last = list[str](), 0, 0
     for begin, end in sorted(spans):
@@ -216,15 +216,15 @@ _PRIVATE_KEY = re.compile(
 def find_secrets(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Yield the 0-based line and the kind of each credential in a text as people see it."""
     for number, line in enumerate(lines):
-        yield from ((number, kind) for kind in dict.fromkeys(kind for kind, _ in _secrets(_seen(line)[0])))
+        yield from ((number, kind) for kind in dict.fromkeys(kind for kind, _ in _secrets(_visible_part(line)[0])))
 
 
 def mask_secrets(text: str) -> str:
     """Return the text with every visible credential replaced with `***`."""
-    seen, places = _seen(text)
+    seen, places = _visible_part(text)
     keys = (match.span() for match in _PRIVATE_KEY.finditer(seen))
     values = {value for line in seen.split("\n") for _, value in _secrets(line)}
-    return _masked(text, (*keys, *_occurrences(seen, values)), places)
+    return _mask_spans(text, (*keys, *_occurrences(seen, values)), places)
 
 
 def _secrets(line: str) -> Iterator[tuple[str, str]]:

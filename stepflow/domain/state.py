@@ -85,7 +85,7 @@ def advance(state: RunState, event: events.Event) -> RunState:  # noqa: PLR0911,
         case events.BaseChecked():
             return state._replace(base_checks={**state.base_checks, event.command: event})
         case events.IterationStarted():
-            return _begun(state, event)
+            return _begin_iteration(state, event)
         case events.SchemaFailed():
             return state._replace(strikes=event.strikes)
         case events.PromptRendered():
@@ -105,15 +105,15 @@ def advance(state: RunState, event: events.Event) -> RunState:  # noqa: PLR0911,
         case events.UserMessage(format_retry=True):
             return state._replace(format_retries=state.format_retries + 1)
         case events.StepAnswered():
-            return _answered(state, event)
+            return _take_answer(state, event)
         case events.Routed():
-            return _routed(state, event)
+            return _take_route(state, event)
         case events.ValidatorRan(passed=False) if event.action is not FailureAction.SKIP:
             return state._replace(attempts={**state.attempts, event.entry: event.attempt})
         case events.CompletionJudged():
-            return _judged(state, event)
+            return _take_judgment(state, event)
         case ApprovalAnswered():
-            return _agreed(state, event)
+            return _take_approval(state, event)
         case events.FlowEnded() | events.RunFinished():
             return state._replace(outcome=event.outcome)
         case _:
@@ -133,7 +133,7 @@ def _paid(state: RunState, event: events.ModelTurned | events.AnswerLost | event
     )
 
 
-def _begun(state: RunState, event: events.IterationStarted) -> RunState:
+def _begin_iteration(state: RunState, event: events.IterationStarted) -> RunState:
     return state._replace(
         iteration=event.iteration,
         step_id=event.step_id,
@@ -153,7 +153,7 @@ def _begun_again(state: RunState, event: events.ContextOverflowed | ModelChanged
     )
 
 
-def _answered(state: RunState, event: events.StepAnswered) -> RunState:
+def _take_answer(state: RunState, event: events.StepAnswered) -> RunState:
     # People approve, the digest covers, and the next step receives the same text.
     seen = {key: map_texts(value, strip_unseen) for key, value in event.handoff.items()}
     stored = {**state.handoff.get(event.step_id, {}), **seen}
@@ -169,7 +169,7 @@ def _answered(state: RunState, event: events.StepAnswered) -> RunState:
     )
 
 
-def _routed(state: RunState, event: events.Routed) -> RunState:
+def _take_route(state: RunState, event: events.Routed) -> RunState:
     if event.to is None:
         return state
     stays = event.to == event.source and state.intent is Intent.REPEAT
@@ -183,7 +183,7 @@ def _routed(state: RunState, event: events.Routed) -> RunState:
     )
 
 
-def _agreed(state: RunState, event: ApprovalAnswered) -> RunState:
+def _take_approval(state: RunState, event: ApprovalAnswered) -> RunState:
     if event.digest is not None:
         return state._replace(approved=state.approved | {event.step_id})
     why = f": {strip_unseen(event.reason)}" if event.reason else ""
@@ -195,7 +195,7 @@ def _visit(state: RunState, *, begins: bool, retried: bool = False) -> RunState:
     return state._replace(runs=0, retries=0) if begins else state._replace(retries=state.retries + retried)
 
 
-def _judged(state: RunState, event: events.CompletionJudged) -> RunState:
+def _take_judgment(state: RunState, event: events.CompletionJudged) -> RunState:
     if event.done:
         return state._replace(attempts={**state.attempts, event.entry: 0}) if event.validated else state
     return _visit(state, begins=event.step_id != state.step_id)._replace(

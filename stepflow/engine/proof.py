@@ -230,10 +230,10 @@ def _try_parts(proof: Proof, change: ChangeTrees, try_trees: Try, most: int) -> 
     tried = {hunk: trial for hunk in chosen if (trial := trials[hunk.tree])}
     return replace(
         proof,
-        hunks=tuple(_tried(hunk, tried.get(hunk)) for hunk in change.hunks),
+        hunks=tuple(_tried_hunk(hunk, tried.get(hunk)) for hunk in change.hunks),
         weakened=(*(_failing(trials[old[0]], change) if old else ()), *proof.weakened),
         notes=(
-            *_untried(change, chosen, tried),
+            *_name_untried(change, chosen, tried),
             *(_passing_less(trials[old[0]], proof) if old else ()),
             *(
                 f"{hunk.place} may be written for the input of a test: it compares with a literal of that test."
@@ -262,7 +262,7 @@ def _passing_less(old: Trial | None, proof: Proof) -> Iterator[str]:
             yield f"More tests are skipped {than}: {now.skipped} instead of {old.skipped}."
 
 
-def _untried(change: ChangeTrees, chosen: Sequence[Hunk], tried: Collection[Hunk]) -> Iterator[str]:
+def _name_untried(change: ChangeTrees, chosen: Sequence[Hunk], tried: Collection[Hunk]) -> Iterator[str]:
     beyond = sum(not hunk.exempt for hunk in change.hunks) - len(chosen)
     late = len(chosen) - len(tried)
     why = (f"at most {len(chosen)} {'is' if len(chosen) == 1 else 'are'} tried", "there was no time left")
@@ -271,7 +271,7 @@ def _untried(change: ChangeTrees, chosen: Sequence[Hunk], tried: Collection[Hunk
             yield f"{count(number, 'change')} {'was' if number == 1 else 'were'} not tried: {reason}."
 
 
-def _tried(hunk: Hunk, trial: Trial | None) -> TriedHunk:
+def _tried_hunk(hunk: Hunk, trial: Trial | None) -> TriedHunk:
     """Return the part with the tests that noticed, None if all passed. An endless test has noticed as well, and so have
     tests that cannot be started."""
     noticed = {*RED, TrialOutcome.TIMED_OUT, TrialOutcome.NOT_STARTED}

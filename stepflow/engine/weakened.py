@@ -82,8 +82,8 @@ def find_weakened(files: Iterable[ChangedTestFile]) -> tuple[WeakenedTest, ...]:
     before = [test for each in files for test in _tests(each.file, each.before or "")]
     after = [test for each in files for test in _tests(each.file, each.after or "")]
     return (
-        *_removed(files, before, after),
-        *_marked(files),
+        *_find_removed(files, before, after),
+        *_find_marked(files),
         *_asserting_less(before, after),
         *(
             WeakenedTest(name=each.file, file=each.file, how=Weakening.REWRITTEN)
@@ -109,7 +109,7 @@ def _lines(text: str) -> Iterator[str]:
     return (line for line in text.splitlines() if not _COMMENT.match(line))
 
 
-def _removed(
+def _find_removed(
     files: Iterable[ChangedTestFile], before: Iterable[_Test], after: Iterable[_Test]
 ) -> Iterator[WeakenedTest]:
     left = Counter(test.name for test in after)
@@ -127,7 +127,7 @@ def _removed(
             yield WeakenedTest(name=each.file, file=each.file, how=Weakening.REMOVED)
 
 
-def _marked(files: Iterable[ChangedTestFile]) -> Iterator[WeakenedTest]:
+def _find_marked(files: Iterable[ChangedTestFile]) -> Iterator[WeakenedTest]:
     files = tuple(files)
     known = Counter((mark.name, mark.how) for each in files for mark in _marks(each.file, each.before or ""))
     for mark in (mark for each in files for mark in _marks(each.file, each.after or "")):

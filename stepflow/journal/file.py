@@ -20,7 +20,7 @@ from typing import Annotated, BinaryIO, Self
 from pydantic import Field, TypeAdapter, ValidationError
 
 from stepflow.domain.event import EffectApplied, EffectPlanned, Entry, Event, FailureReported, RunFinished
-from stepflow.domain.json import JsonObject, JsonValue, published
+from stepflow.domain.json import JsonObject, JsonValue, publish_schema
 from stepflow.domain.reports.statement import LINK, JournalDigest
 from stepflow.domain.secrets import Redactor, redact_value
 from stepflow.errors import InputError, StepflowError
@@ -109,7 +109,7 @@ def journal_schema() -> JsonObject:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "One line of a stepflow journal (journal.jsonl)",
     }
-    return published({**head, **schema})
+    return publish_schema({**head, **schema})
 
 
 @cache

@@ -162,7 +162,7 @@ class OpenServers:
         if not connection.ready.done():
             error = connection.task.exception() if connection.task.done() else None
             connection.task.cancel()
-            raise self._failed(server, connection, error, START_SECONDS)
+            raise self._server_problem(server, connection, error, START_SECONDS)
         return connection
 
     def _open_portal(self) -> BlockingPortal:
@@ -204,9 +204,9 @@ class OpenServers:
                 return self._portal.start_task_soon(ask).result()
         # What the package makes of an answer that no server should give has no kinds of its own.
         except Exception as exc:
-            raise self._failed(server, connection, exc, seconds) from exc
+            raise self._server_problem(server, connection, exc, seconds) from exc
 
-    def _failed(
+    def _server_problem(
         self, server: McpServer, connection: _ServerConnection, error: BaseException | None, seconds: float
     ) -> ServerProblem:
         """What went wrong, in the words of the transport if it knows. A connection is kept where the server itself

@@ -252,14 +252,14 @@ class _BoundedTransport(httpx2.AsyncHTTPTransport):
             self._bounds.count(0, messages=1)
             response = await super().handle_async_request(request)
         except TooMuchSent as exc:
-            return self._failed(str(exc))
+            return self._fail(str(exc))
         except httpx2.HTTPError as exc:
             said = str(exc) or type(exc).__name__
             advice = self._connection.advice(said)
-            return self._failed(f"cannot be reached{self._connection.through}: {said}{f'. {advice}' if advice else ''}")
+            return self._fail(f"cannot be reached{self._connection.through}: {said}{f'. {advice}' if advice else ''}")
         if response.is_redirect or response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
-            return self._failed("leads to another address" if response.is_redirect else "packs what it sends")
+            return self._fail("leads to another address" if response.is_redirect else "packs what it sends")
         self._bounds.problem = f"answered with the HTTP status {response.status_code}" if response.is_error else ""
         assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - an asynchronous client has no other
         return httpx2.Response(
@@ -269,7 +269,7 @@ class _BoundedTransport(httpx2.AsyncHTTPTransport):
             extensions=response.extensions,
         )
 
-    def _failed(self, problem: str) -> httpx2.Response:
+    def _fail(self, problem: str) -> httpx2.Response:
         self._bounds.problem = problem
         return httpx2.Response(_UNREACHABLE)
 

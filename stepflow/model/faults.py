@@ -90,7 +90,7 @@ def _status_fault(error: anthropic.APIStatusError, service: Service, *, key_work
     kind = f" ({error.type})" if error.type else ""
     # An error inside a stream has the status 200 of the stream itself; only the type identifies it.
     did = f"answered {error.status_code}{kind}" if error.status_code >= _REFUSED else f"broke off its answer{kind}"
-    said = _said(error)
+    said = _message_of(error)
     return ModelFault(
         reason=f"The model service at {service.where} {did}: {said}",
         hint=_hint(error, service, key_worked=key_worked),
@@ -112,7 +112,7 @@ def _is_transient(error: anthropic.APIStatusError) -> bool:
     return is_transient_status(error.status_code) or error.type in _TRANSIENT_TYPES
 
 
-def _said(error: anthropic.APIStatusError) -> str:
+def _message_of(error: anthropic.APIStatusError) -> str:
     if error.api_message:
         return str(error.api_message)
     text = error.body if isinstance(error.body, str) else error.message
@@ -125,7 +125,7 @@ def _hint(error: anthropic.APIStatusError, service: Service, *, key_worked: bool
         return HINTS[402]
     if service.is_anthropic and error.type is None and not is_transient_status(status):
         return "No API error came back: check that `anthropic-base-url` leads to a server that speaks the Messages API."
-    hint = hint_for(status, _said(error), service.hints)
+    hint = hint_for(status, _message_of(error), service.hints)
     return _KEY_WORKED if key_worked and status in _KEY_STATUSES and hint == HINTS[status] else hint
 
 

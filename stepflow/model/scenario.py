@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, StopReason, text_block
 from stepflow.domain.effect import EffectKind
-from stepflow.domain.json import JsonObject, JsonValue, compact, published
+from stepflow.domain.json import JsonObject, JsonValue, compact, publish_schema
 from stepflow.domain.run import Issue
 from stepflow.domain.text import count
 from stepflow.domain.words import Outcome
@@ -147,7 +147,7 @@ def scenario_schema() -> JsonObject:
     schema: JsonObject = Scenario.model_json_schema()
     one_order: JsonValue = [{"required": ["turns"]}, {"required": ["steps"]}]
     head: JsonObject = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A stepflow scenario"}
-    return published({**schema, **head, "oneOf": one_order})
+    return publish_schema({**schema, **head, "oneOf": one_order})
 
 
 def scenario_text(scenario: Scenario) -> str:
@@ -202,7 +202,7 @@ class ScriptedModel:
         queue = "turns" if self._in_order else request.step_id
         turns, number = self._queues.get(queue, ()), self._position.get(queue, 0)
         if number >= len(turns):
-            return _ended(request, queue, number)
+            return _end_of_script(request, queue, number)
         turn = turns[number]
         if problem := _mismatch(turn, request):
             return ModelFault(
@@ -223,7 +223,7 @@ def played_out(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
     return tuple(played)
 
 
-def _ended(request: ModelRequest, queue: str, number: int) -> ModelFault:
+def _end_of_script(request: ModelRequest, queue: str, number: int) -> ModelFault:
     played = f"iteration {request.iteration}, {count(number, 'turn')} played"
     return ModelFault(
         reason=f"the scenario ended at step {request.step_id!r} ({played})",
@@ -297,7 +297,7 @@ class RecordingModel:
         self._params = dict(params or {})
         self._issue = issue
         self._root = root.rstrip("/")
-        self._turns: list[Turn] = [_recorded(step_id, turn, self._root) for step_id, turn in before]
+        self._turns: list[Turn] = [_record_turn(step_id, turn, self._root) for step_id, turn in before]
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """Pass the request on and record the turn."""
@@ -305,7 +305,7 @@ class RecordingModel:
         if isinstance(answer, ModelTurn):
             if self._replaces(request):
                 self._turns.pop()
-            self._turns.append(_recorded(request.step_id, answer, self._root))
+            self._turns.append(_record_turn(request.step_id, answer, self._root))
         return answer
 
     def _replaces(self, request: ModelRequest) -> bool:
@@ -327,7 +327,7 @@ class RecordingModel:
         return ("" if expect else NOT_WHOLE) + scenario_text(self.scenario(expect))
 
 
-def _recorded(step_id: str, turn: ModelTurn, root: str) -> Turn:
+def _record_turn(step_id: str, turn: ModelTurn, root: str) -> Turn:
     calls = tuple({use.name: _without_root(use.name, use.input, root)} for use in turn.tool_uses)
     answer = None if calls else _object(turn.text)
     usual = StopReason.TOOL_USE if calls else StopReason.END_TURN

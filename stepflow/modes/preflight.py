@@ -66,51 +66,51 @@ def run_preflight(request: RunRequest, cancellation: Cancellation) -> Preflight:
 
 
 def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[PreflightCheck]:
-    yield from guarded(_POLICY, lambda: _policy(request))
-    inputs = guarded("inputs", lambda: _inputs(request))
+    yield from guard_rows(_POLICY, lambda: _policy(request))
+    inputs = guard_rows("inputs", lambda: _inputs(request))
     yield from inputs
     agent = None
     # An invalid name must not be looked up in the file system.
     if not any(check.outcome is Outcome.INVALID_DEFINITION for check in inputs):
         try:
             agent = load_requested(request)
-            yield _judged("definition", agent.problems)
+            yield _problem_row("definition", agent.problems)
             yield from _guidance(agent)
             yield from _tools(agent)
-            yield from guarded("effort", lambda: _ladders(request, agent))
+            yield from guard_rows("effort", lambda: _ladders(request, agent))
             yield from _output_tokens(agent)
             yield from _rules(agent)
             yield from _exposures(request, agent)
             yield from _starters(request, agent)
-            yield from guarded("network", lambda: _network(request, agent))
+            yield from guard_rows("network", lambda: _network(request, agent))
             with suppress(InputError):
                 request = narrow_network(request, agent)
         except Refused as error:
-            yield failed(_POLICY, str(error), Outcome.REFUSED)
+            yield failed_row(_POLICY, str(error), Outcome.REFUSED)
         except DefinitionError as error:
             problems = tuple(problem for problem in error.problems if isinstance(problem, Problem))
-            yield _judged("definition", problems)
+            yield _problem_row("definition", problems)
     if agent:
-        yield from guarded("run arguments", lambda: _arguments(request, agent))
-        yield from guarded("mcp-secrets", lambda: _mcp_secrets(request, agent))
+        yield from guard_rows("run arguments", lambda: _arguments(request, agent))
+        yield from guard_rows("mcp-secrets", lambda: _mcp_secrets(request, agent))
         yield from _telemetry(request.inputs)
         if request.inputs.provider is Provider.SCRIPTED:
-            yield from guarded("model", lambda: _scripted(request))
+            yield from guard_rows("model", lambda: _check_script(request))
         else:
             models = _models(request, agent)
-            yield from guarded("model", lambda: _reachable(request, models))
-            yield from guarded("price", lambda: _priced(request, agent, models))
-    yield from guarded("workspace", lambda: _room(request))
+            yield from guard_rows("model", lambda: _reachable(request, models))
+            yield from guard_rows("price", lambda: _check_prices(request, agent, models))
+    yield from guard_rows("workspace", lambda: _room(request))
     layers = sandbox_checks(request, cancellation)
     yield from layers
     if agent and request.inputs.base_checks is not BaseChecks.SKIP:
         if any(check.state is CheckState.FAILED for check in layers):
             yield unknown(_BASE, "not run, since the sandbox does not start")
         else:
-            yield from guarded(_BASE, lambda: _base(request, agent, cancellation))
+            yield from guard_rows(_BASE, lambda: _base(request, agent, cancellation))
     with cancellation.obeyed():
         yield from _ready(request, agent) if agent else ()
-        yield from guarded("boundary", lambda: _boundary(request))
+        yield from guard_rows("boundary", lambda: _boundary(request))
         yield from _github(request, agent)
 
 
@@ -124,7 +124,7 @@ def _ready(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightChe
             if warnings == ():
                 yield ok(name, "nothing would stop a run")
 
-        yield from guarded(name, look)
+        yield from guard_rows(name, look)
 
 
 def _policy(request: RunRequest) -> Iterator[PreflightCheck]:
@@ -142,7 +142,7 @@ def _inputs(request: RunRequest) -> Iterator[PreflightCheck]:
         if connections := "; ".join(describe_connections(request)):
             yield ok("network", connections)
     except StepflowError as error:
-        yield failed("network", str(error), outcome_of(error))
+        yield failed_row("network", str(error), outcome_of(error))
 
 
 def _guidance(agent: AgentDefinition) -> Iterator[PreflightCheck]:
@@ -246,7 +246,7 @@ def _arguments(request: RunRequest, agent: AgentDefinition) -> Iterator[Prefligh
         reasons = "; ".join(problem.message for problem in problems)
         yield warning("run arguments", f"there is no issue here to run on: {reasons}")
     else:
-        yield _judged("run arguments", problems)
+        yield _problem_row("run arguments", problems)
 
 
 def _mcp_secrets(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:
@@ -269,13 +269,13 @@ def _boundary(request: RunRequest) -> Iterator[PreflightCheck]:
     yield ok("boundary", f"writes to {request.repository}" if writes else "a dry run, which writes nothing to GitHub")
 
 
-def _judged(name: str, problems: tuple[Problem, ...]) -> PreflightCheck:
+def _problem_row(name: str, problems: tuple[Problem, ...]) -> PreflightCheck:
     """Return a row that shows the first problem in full. `stepflow validate` shows the others."""
     counted = count_problems(problems)
     worth_telling = next((str(problem) for problem in problems if problem.severity is not Severity.NOTE), "")
     detail = f"{counted}; {worth_telling}" if worth_telling else counted
     if _has_errors(problems):
-        return failed(name, detail, Outcome.INVALID_DEFINITION)
+        return failed_row(name, detail, Outcome.INVALID_DEFINITION)
     return warning(name, detail) if worth_telling else ok(name, detail)
 
 
@@ -293,7 +293,7 @@ def warning(name: str, detail: str) -> PreflightCheck:
     return PreflightCheck(name=name, state=CheckState.WARNING, detail=detail)
 
 
-def failed(name: str, detail: str, outcome: Outcome) -> PreflightCheck:
+def failed_row(name: str, detail: str, outcome: Outcome) -> PreflightCheck:
     """Return a row for a problem that would end a run with this outcome before it uses any tokens."""
     return PreflightCheck(name=name, state=CheckState.FAILED, detail=detail, outcome=outcome)
 
@@ -303,12 +303,12 @@ def unknown(name: str, where_to_look: str) -> PreflightCheck:
     return PreflightCheck(name=name, state=CheckState.UNKNOWN, detail=where_to_look)
 
 
-def guarded(name: str, look: Callable[[], Iterable[PreflightCheck]]) -> tuple[PreflightCheck, ...]:
+def guard_rows(name: str, look: Callable[[], Iterable[PreflightCheck]]) -> tuple[PreflightCheck, ...]:
     """Return the rows that `look` returns, or one row that says why it failed."""
     try:
         return tuple(look())
     except StepflowError as error:
-        return (failed(name, str(error), outcome_of(error)),)
+        return (failed_row(name, str(error), outcome_of(error)),)
 
 
 def sandbox_checks(request: RunRequest, cancellation: Cancellation) -> tuple[PreflightCheck, ...]:
@@ -316,15 +316,15 @@ def sandbox_checks(request: RunRequest, cancellation: Cancellation) -> tuple[Pre
     that it has with `best-effort`."""
     try:
         options = toolbox_options(request)
-        return tuple(_looked_at(request, options, cancellation))
+        return tuple(_try_sandbox(request, options, cancellation))
     except InputError as error:
-        return (failed("sandbox", str(error), outcome_of(error)),)
+        return (failed_row("sandbox", str(error), outcome_of(error)),)
     except IsolationError as error:
-        refused = failed("sandbox", str(error), Outcome.REFUSED)
+        refused = failed_row("sandbox", str(error), Outcome.REFUSED)
     if options.isolation is not Isolation.REQUIRED:
         return (refused,)
     try:
-        return (refused, *_looked_at(request, replace(options, isolation=Isolation.BEST_EFFORT), cancellation))
+        return (refused, *_try_sandbox(request, replace(options, isolation=Isolation.BEST_EFFORT), cancellation))
     except IsolationError:
         return (refused,)
 
@@ -340,7 +340,7 @@ def _room(request: RunRequest) -> Iterator[PreflightCheck]:
         yield warning("workspace", f"{said}: set TMPDIR to a folder with more room, or check out less")
 
 
-def _looked_at(request: RunRequest, options: ToolboxOptions, cancellation: Cancellation) -> Iterator[PreflightCheck]:
+def _try_sandbox(request: RunRequest, options: ToolboxOptions, cancellation: Cancellation) -> Iterator[PreflightCheck]:
     required = request.inputs.isolation is Isolation.REQUIRED
     with open_workspace(request) as workspace:
         copied = workspace.request
@@ -356,7 +356,7 @@ def _layer(layer: Layer, *, required: bool) -> PreflightCheck:
     name = f"sandbox: {layer.name}"
     if not layer.missing:
         return ok(name, layer.state)
-    return failed(name, layer.state, Outcome.REFUSED) if required else warning(name, layer.state)
+    return failed_row(name, layer.state, Outcome.REFUSED) if required else warning(name, layer.state)
 
 
 def _base(request: RunRequest, agent: AgentDefinition, cancellation: Cancellation) -> Iterator[PreflightCheck]:
@@ -375,7 +375,7 @@ def _base_row(check: BaseChecked, mode: BaseChecks) -> PreflightCheck:
         return ok(name, "passes")
     said = telling_line(check.output_tail, LINE_SHOWN) or "no output"
     detail = f"fails (exit code {check.exit_code}): {said}"
-    return failed(name, detail, Outcome.BASE_FAILED) if mode is BaseChecks.REQUIRE else warning(name, detail)
+    return failed_row(name, detail, Outcome.BASE_FAILED) if mode is BaseChecks.REQUIRE else warning(name, detail)
 
 
 def _canary(canary: Canary, *, required: bool) -> PreflightCheck:
@@ -383,7 +383,7 @@ def _canary(canary: Canary, *, required: bool) -> PreflightCheck:
     if canary.state is not CanaryState.REACHED:
         return ok(name, canary.description)
     refuses = required or canary.refuses
-    return failed(name, canary.description, Outcome.REFUSED) if refuses else warning(name, canary.description)
+    return failed_row(name, canary.description, Outcome.REFUSED) if refuses else warning(name, canary.description)
 
 
 _BASE, _POLICY = "check before the run", "policy"
@@ -391,7 +391,7 @@ _BASE, _POLICY = "check before the run", "policy"
 LINE_SHOWN = 300
 
 
-def _scripted(request: RunRequest) -> Iterator[PreflightCheck]:
+def _check_script(request: RunRequest) -> Iterator[PreflightCheck]:
     scenario_of(request)
     yield ok("model", f"scripted, no key needed: {request.inputs.scenario}")
     yield ok("price", "scripted turns cost nothing")
@@ -412,10 +412,10 @@ def _reachable(request: RunRequest, models: tuple[str, ...]) -> Iterator[Preflig
             elif isinstance(fault, UnlistedModel):
                 yield unknown("model", f"the first turn will tell: {service.base_url} has no list of models")
             else:
-                yield failed("model", f"{fault.reason} {fault.hint}".strip(), Outcome.MODEL_FAILED)
+                yield failed_row("model", f"{fault.reason} {fault.hint}".strip(), Outcome.MODEL_FAILED)
 
 
-def _priced(request: RunRequest, agent: AgentDefinition, models: tuple[str, ...]) -> Iterator[PreflightCheck]:
+def _check_prices(request: RunRequest, agent: AgentDefinition, models: tuple[str, ...]) -> Iterator[PreflightCheck]:
     check_budget(agent, request.inputs)
     unpriced = [model for model in models if not is_priced(model, request.inputs.provider)]
     if unpriced:
@@ -432,7 +432,7 @@ def _github(request: RunRequest, agent: AgentDefinition | None) -> Iterator[Pref
     """Check what `read-token` can read, and name what no token can read."""
     token, writes = request.inputs.read_token, request.inputs.boundary is BoundaryMode.GITHUB
     if token is not None:
-        yield from guarded("read-token", lambda: _read(request, agent, token.get_secret_value()))
+        yield from guard_rows("read-token", lambda: _read(request, agent, token.get_secret_value()))
     elif writes:
         yield unknown("actor", "without `read-token`, the event that starts a run must show that its actor may write")
         yield unknown("git server", "whether the commits can be pushed is asked with `read-token`")
@@ -450,11 +450,11 @@ def _read(request: RunRequest, agent: AgentDefinition | None, token: str) -> Ite
     with closing(github_reader(request, token)) as reader:
         refusal = check_actor(reader, boundary_settings(request))
         demand_scopes(reader, request)
-        issue = guarded("issue", lambda: _issue(request, agent, reader)) if agent else ()
+        issue = guard_rows("issue", lambda: _issue(request, agent, reader)) if agent else ()
         there = reader.labels()
         signatures = tuple(_signatures(request, agent, reader))
     held = f"{request.trigger.actor} has `{request.inputs.min_permission}` or more"
-    yield failed("actor", refusal, Outcome.REFUSED) if refusal else ok("actor", held)
+    yield failed_row("actor", refusal, Outcome.REFUSED) if refusal else ok("actor", held)
     yield from issue
     yield _labels(request, agent, {name.casefold() for name in there})
     yield from signatures

@@ -94,10 +94,10 @@ def _outcome(expected: Outcome | None, came: Outcome | None) -> Iterator[Mismatc
 
 def _sequence(what: str, expected: Sequence[str] | None, came: Sequence[str] | None) -> Iterator[Mismatch]:
     if expected is not None and list(expected) != list(came or ()):
-        yield Mismatch(what=what, rows=tuple(_aligned(expected, came or ())))
+        yield Mismatch(what=what, rows=tuple(_align(expected, came or ())))
 
 
-def _aligned(expected: Sequence[str], came: Sequence[str]) -> Iterator[Row]:
+def _align(expected: Sequence[str], came: Sequence[str]) -> Iterator[Row]:
     """Yield both lists side by side. `where` is the number in the actual list, or in the expected list if there is no
     actual item."""
     for _, left, left_end, right, right_end in SequenceMatcher(a=expected, b=came, autojunk=False).get_opcodes():
@@ -130,7 +130,7 @@ def _file(path: str, given: Expect, came: Expect) -> Iterator[Mismatch]:
     if expected is None or came_text is None:
         rows: tuple[Row, ...] = (Row(where="", expected=_there(expected), came=_there(came_text)),)
     else:
-        rows = tuple(_near([*_aligned(_lines(expected), _lines(came_text))]))
+        rows = tuple(_near([*_align(_lines(expected), _lines(came_text))]))
     yield Mismatch(what=f"file {path}", rows=rows)
 
 

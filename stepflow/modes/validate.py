@@ -11,7 +11,7 @@ from typing import cast
 import yaml
 from jsonschema import Draft202012Validator
 
-from stepflow.definition.diagnostics import closest_match, did_you_mean, file_below, hint, listed
+from stepflow.definition.diagnostics import closest_match, did_you_mean, file_below, hint, list_words
 from stepflow.definition.folder import FileRefused, find_folders, read_below, text_of, where_else
 from stepflow.definition.loading import LoadOptions, inspect_agent
 from stepflow.definition.rule_of_two import Circumstances
@@ -118,7 +118,7 @@ _FIXES = {
     "SF107": "Write the key with its value.",
     "SF108": "Correct the key, or remove it; `stepflow schema {format}` has all of them.",
     "SF106": "Write what the key takes; `stepflow schema {format}` has its form.",
-    "SF210": f"Use one of {listed(_TOOLS)}, or a tool of an MCP server that the agent's lock has.",
+    "SF210": f"Use one of {list_words(_TOOLS)}, or a tool of an MCP server that the agent's lock has.",
 }
 
 
@@ -241,7 +241,7 @@ def _call_faults(
         yield fault("tool", f'there is no tool "{name}"{did_you_mean(name, known_tools)}')
     elif unknown := next((key for key in arguments if key not in known), None):
         near = did_you_mean(unknown, known)
-        message = f'the tool "{name}" has no argument "{unknown}"{near}; it takes {listed(known)}'
+        message = f'the tool "{name}" has no argument "{unknown}"{near}; it takes {list_words(known)}'
         yield fault("arguments", message, unknown)
     elif error := next(_TOOLS[name].iter_errors(arguments), None):
         yield fault("arguments", f'the tool "{name}" refuses its arguments: {error.message}')

@@ -143,7 +143,7 @@ class Reading:
                     allowed, refused = before.allowed + each.allowed, before.refused + each.refused
                     self.hosts[each.host] = replace(each, allowed=allowed, refused=refused)
             case events.ValidatorRan():
-                self.validators.append(_copied(event, ValidatorRun))
+                self.validators.append(_copy_event(event, ValidatorRun))
                 self.proof = event.proof or self.proof
             case SuggestionsTried(results=results):
                 self.suggestions = results
@@ -166,7 +166,7 @@ class Reading:
                 pass
 
 
-def _copied(event: object, kind: type[E]) -> E:
+def _copy_event(event: object, kind: type[E]) -> E:
     """Copy an event into the report's class, which has the same field names."""
     values = {each.name: getattr(event, each.name) for each in fields(kind)}  # type: ignore[arg-type]
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
@@ -201,7 +201,7 @@ def _history_entry(begun: events.IterationStarted, happened: Sequence[events.Eve
         usage=sum((event.usage for event in paid), Usage()),
         cost_usd=None if None in costs else sum(cost or 0.0 for cost in costs),
         seconds=round(seconds, 3),
-        model_change=_copied(changed, ModelChange) if changed else None,
+        model_change=_copy_event(changed, ModelChange) if changed else None,
     )
 
 
@@ -296,7 +296,7 @@ def collect_report(
         verdict=verdict if isinstance(verdict, str) and verdict else None,
         handoff={step: {**values} for step, values in run.handoff.items()},
         validators=tuple(read.validators),
-        base_checks=tuple(_copied(event, BaseCheck) for event in run.base_checks.values()),
+        base_checks=tuple(_copy_event(event, BaseCheck) for event in run.base_checks.values()),
         changes=read.collected.changes if read.collected else None,
         validated=read.validated,
         proof=read.proof,
@@ -319,7 +319,7 @@ def collect_report(
         issue_cost=describe_issue_cost(read.issue_cost) if read.issue_cost else "",
         run_folder=known.run_folder,
         host_run_folder=known.host_run_folder,
-        approval=_copied(asked, ApprovalRequest) if asked and ended.outcome is Outcome.AWAITING_APPROVAL else None,
+        approval=_copy_event(asked, ApprovalRequest) if asked and ended.outcome is Outcome.AWAITING_APPROVAL else None,
         hosts=tuple(read.hosts.values()),
         images=tuple(images.images) if images else (),
     )

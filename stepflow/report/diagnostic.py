@@ -32,26 +32,26 @@ MESSAGE_LIMIT = 4000
 TITLE_LIMIT = 200
 
 
-def _seen(text: str) -> str:
+def _visible(text: str) -> str:
     """Return the visible text of a part of a line. Terminals and a job's runner also break lines at characters other
     than `\\n`."""
     return clean(text).replace("\n", " ")
 
 
-def _marked(row: str, columns: tuple[int, int] | None, max_width: int) -> tuple[str, str]:
+def _underline(row: str, columns: tuple[int, int] | None, max_width: int) -> tuple[str, str]:
     if columns is None:
-        return _cut(_seen(row), max_width), ""
+        return _cut_to_width(_visible(row), max_width), ""
     head, marked, rest = (
-        _seen(part) for part in (row[: columns[0] - 1], row[columns[0] - 1 : columns[1] - 1], row[columns[1] - 1 :])
+        _visible(part) for part in (row[: columns[0] - 1], row[columns[0] - 1 : columns[1] - 1], row[columns[1] - 1 :])
     )
     if width(head) + width(marked) > max_width and width(head) > BEFORE:
         head = ELLIPSIS + head[-BEFORE:]
-    marked = _cut(marked, max(max_width - width(head), 1))
-    rest = _cut(rest, max(max_width - width(head) - width(marked), 1))
+    marked = _cut_to_width(marked, max(max_width - width(head), 1))
+    rest = _cut_to_width(rest, max(max_width - width(head) - width(marked), 1))
     return (head + marked + rest).rstrip(), " " * width(head) + "^" * max(width(marked), 1)
 
 
-def _cut(text: str, max_width: int) -> str:
+def _cut_to_width(text: str, max_width: int) -> str:
     """Return the beginning of a text that fits into `max_width` cells."""
     if width(text) <= max_width:
         return text
@@ -104,15 +104,15 @@ def diagnostics(inspections: Mapping[str, Inspection], rules: Mapping[str, LintR
 def _lines(problem: Problem, text: str | None, why: str, theme: Theme) -> Iterator[str]:
     style = Style(problem.severity.value)
     head = f"{problem.severity}[{problem.code}]"
-    yield from _wrapped(f"{head}: {one_line(problem.message, LONGEST)}", "  ", head, style, theme)
+    yield from _wrap(f"{head}: {one_line(problem.message, LONGEST)}", "  ", head, style, theme)
     gutter = len(str(problem.line or 1))
     location = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part)
     yield defuse(f"{' ' * gutter}{theme.style(Style.FRAME, '-->')} {one_line(location, LONGEST)}")
     yield from _excerpt(problem, text, gutter, theme)
     lead = f"{' ' * gutter} ="
     if why:
-        yield from _wrapped(f"{lead} why: {why}", " " * (gutter + 3), lead, Style.FRAME, theme)
-    yield from _wrapped(f"{lead} help: {one_line(problem.fix, LONGEST)}", " " * (gutter + 3), lead, Style.HELP, theme)
+        yield from _wrap(f"{lead} why: {why}", " " * (gutter + 3), lead, Style.FRAME, theme)
+    yield from _wrap(f"{lead} help: {one_line(problem.fix, LONGEST)}", " " * (gutter + 3), lead, Style.HELP, theme)
 
 
 def _excerpt(problem: Problem, text: str | None, gutter: int, theme: Theme) -> Iterator[str]:
@@ -124,9 +124,9 @@ def _excerpt(problem: Problem, text: str | None, gutter: int, theme: Theme) -> I
         return
     max_width = (theme.width or WIDE) - gutter - 3
     columns = (problem.column, problem.end_column) if problem.column and problem.end_column else None
-    shown, mark = _marked(rows[problem.line - 1].rstrip("\r"), columns, max_width)
-    above = _seen(rows[problem.line - 2].rstrip("\r")) if problem.line > 1 else ""
-    before = [(problem.line - 1, _cut(above, max_width))] if above.strip() else []
+    shown, mark = _underline(rows[problem.line - 1].rstrip("\r"), columns, max_width)
+    above = _visible(rows[problem.line - 2].rstrip("\r")) if problem.line > 1 else ""
+    before = [(problem.line - 1, _cut_to_width(above, max_width))] if above.strip() else []
     bar = theme.style(Style.FRAME, f"{' ' * gutter} |")
     yield bar
     for number, line in (*before, (problem.line, shown)):
@@ -136,7 +136,7 @@ def _excerpt(problem: Problem, text: str | None, gutter: int, theme: Theme) -> I
         yield f"{bar} {' ' * blank}{theme.style(Style(problem.severity.value), mark.lstrip())}"
 
 
-def _wrapped(text: str, indent: str, head: str, style: Style, theme: Theme) -> Iterator[str]:
+def _wrap(text: str, indent: str, head: str, style: Style, theme: Theme) -> Iterator[str]:
     """Yield a text on as many lines as it needs, with its `head` colored."""
     lines = [text]
     if theme.width is not None:

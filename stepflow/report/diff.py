@@ -72,9 +72,9 @@ def _file_diff(text: str, redact: Callable[[str], str]) -> FileDiff:
         head, body = [*head, "not shown: a secret of the run is in it"], []
     elif all(line.endswith("\r") for line in body if line[:1] in (" ", "+", "-")) and body:
         head, body = ["line endings CRLF", *head], [line.removesuffix("\r") for line in body]
-    shown = "\n".join(_bounded(redact("\n".join((f"diff --git {names}", *head, *body))).split("\n")))
+    shown = "\n".join(_bound_lines(redact("\n".join((f"diff --git {names}", *head, *body))).split("\n")))
     return FileDiff(
-        path=_spelled(redact(path)),
+        path=_spell(redact(path)),
         # Commits with text that looks like a credential are not pushed, so the page does not show the text either.
         text=mask_secrets(shown),
         added=sum(line.startswith("+") for line in body),
@@ -82,11 +82,11 @@ def _file_diff(text: str, redact: Callable[[str], str]) -> FileDiff:
     )
 
 
-def _bounded(lines: Sequence[str]) -> Iterator[str]:
+def _bound_lines(lines: Sequence[str]) -> Iterator[str]:
     """Yield as many lines as may be shown, each cut and without line breaks, then the number of lines left out."""
     size = 0
     for number, line in enumerate(lines):
-        shown = _spelled(line[:LINE_LIMIT])
+        shown = _spell(line[:LINE_LIMIT])
         if len(line) > LINE_LIMIT:
             shown += f" [… {len(line) - LINE_LIMIT:,} characters left out …]"
         if size + len(shown) > FILE_LIMIT:
@@ -96,5 +96,5 @@ def _bounded(lines: Sequence[str]) -> Iterator[str]:
         yield shown
 
 
-def _spelled(text: str) -> str:
+def _spell(text: str) -> str:
     return BREAKS.sub(lambda match: f"<U+{ord(match[0]):04X}>", text)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from stepflow.domain.agent.problem import Example, Inspection, LintRule, Problem, Severity
-from stepflow.domain.json import JsonObject, JsonValue, published
+from stepflow.domain.json import JsonObject, JsonValue, publish_schema
 from stepflow.domain.reports.report import Rehearsal, Rehearsed, RunReport
 from stepflow.domain.words import Outcome
 
@@ -72,7 +72,7 @@ def report_schema() -> JsonObject:
             part["required"] = [*properties]
             for each in properties.values():
                 each.pop("default", None)
-    return published({"$schema": SCHEMA, **schema, "title": "stepflow report"})
+    return publish_schema({"$schema": SCHEMA, **schema, "title": "stepflow report"})
 
 
 class FoundProblem(BaseModel):
@@ -207,7 +207,7 @@ def sarif_log(problems: Iterable[Problem], rules: Mapping[str, LintRule], *, ver
 def _rule(rule: LintRule) -> JsonObject:
     examples = [("Wrong", one) for one in rule.wrong] + [("Right", one) for one in rule.right]
     plain = "\n\n".join([rule.why, *(f"{word} ({one.location}):\n{one.text}" for word, one in examples)])
-    marked = "\n\n".join([rule.why, *(_fenced(word, one) for word, one in examples)])
+    marked = "\n\n".join([rule.why, *(_fence_example(word, one) for word, one in examples)])
     # GitHub's severities for rules that are not about security.
     severity = "recommendation" if rule.severity.value == "note" else rule.severity.value
     return {
@@ -221,7 +221,7 @@ def _rule(rule: LintRule) -> JsonObject:
     }
 
 
-def _fenced(word: str, example: Example) -> str:
+def _fence_example(word: str, example: Example) -> str:
     return f"{word}, `{example.location}`:\n\n```{example.language}\n{example.text}\n```"
 
 

@@ -27,8 +27,8 @@ from stepflow.report.wording import (
     describe_outcome,
     line,
     mark_of,
-    marked,
-    quoted,
+    mark_title,
+    quote_lines,
     reached_places,
     whole_lines,
     whole_part,
@@ -62,7 +62,7 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
         return describe_step_event(event)
     match event:
         case events.RunStarted():
-            return _run_started(event)
+            return _describe_start(event)
         case events.RunResumed():
             at = f"at iteration {event.iteration}" if event.iteration else "before its first iteration"
             title = f"The run is resumed after {count(event.events, 'event')}, {at}"
@@ -71,7 +71,7 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
             what, kinds = count(event.count, "hidden piece"), one_line(count_kinds(tuple(event.pieces)))
             return _fact(f"{what} of the issue's text did not reach the model: {kinds}", is_warning=True)
         case ImagesRead():
-            return _images_read(event)
+            return _describe_images(event)
         case events.SnapshotTaken():
             title, size = f"Snapshot of {count(event.files, 'changed file')}", count(event.bytes, "byte")
             return EventMessage(title=title, facts=(event.name[:12], size, seconds_text(event.seconds)), in_log=False)
@@ -82,25 +82,23 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
         case events.CanariesTried(canaries=canaries):
             is_warning = bool(reached_places(canaries))
             return _fact(f"[Isolation] self-test: {describe_canaries(canaries)}", is_warning=is_warning, data=canaries)
-        case HostsRequested(hosts=hosts):
-            counts: JsonObject = {each.host: {"allowed": each.allowed, "refused": each.refused} for each in hosts}
-            is_warning = any(each.refused for each in hosts)
-            return _fact(f"[Network] {describe_hosts(hosts)}", is_warning=is_warning, data=counts)
+        case HostsRequested():
+            return _describe_requests(event)
         case events.IssueCostSummed():
             over = event.usd >= event.budget_usd
             return _fact(f"[Budget] {describe_issue_cost(event)}{OVER_BUDGET if over else ''}", is_warning=over)
         case events.BaseChecked():
-            return _base_checked(event)
+            return _describe_base(event)
         case events.ValidatorRan():
-            return _validator_ran(event)
+            return _describe_validator(event)
         case events.CompletionJudged():
-            return _completion_judged(event)
+            return _describe_completion(event)
         case ApprovalAsked() | ApprovalAnswered():
-            return _approval(event)
+            return _describe_approval(event)
         case events.FlowEnded():
-            return _flow_ended(event)
+            return _describe_flow_end(event)
         case events.WorkCollected():
-            return _work_collected(event)
+            return _describe_work(event)
         case SuggestionsTried():
             first, *rest = describe_results(event.results)
             below = tuple(whole_lines("\n".join(rest))) if rest else ()
@@ -110,18 +108,24 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
             below = tuple(whole_lines(event.text)) if event.text else ()
             return EventMessage(title=title, parts=(Part("text", event.text),), below=below)
         case events.EffectApplied():
-            return _effect_applied(event)
+            return _describe_effect(event)
         case events.FailureReported():
-            return _failure_reported(event)
+            return _describe_failure(event)
         case events.Noted():
-            return _noted(event)
+            return _describe_note(event)
         case events.RunFinished():
-            return _run_finished(event)
+            return _describe_end(event)
         case _:
             assert_never(event)
 
 
-def _run_started(event: events.RunStarted) -> EventMessage:
+def _describe_requests(event: HostsRequested) -> EventMessage:
+    counts: JsonObject = {each.host: {"allowed": each.allowed, "refused": each.refused} for each in event.hosts}
+    is_warning = any(each.refused for each in event.hosts)
+    return _fact(f"[Network] {describe_hosts(event.hosts)}", is_warning=is_warning, data=counts)
+
+
+def _describe_start(event: events.RunStarted) -> EventMessage:
     issue = f"#{event.issue}" if event.issue is not None else ""
     where = f" on {one_line(event.repository)}{issue}" if event.repository or issue else ""
     follow_up = event.follow_up
@@ -157,7 +161,7 @@ def _sandbox(isolation: Mapping[str, str]) -> Iterator[Line]:
             yield line(Tone.ASIDE, f"{one_line(layer)}: {one_line(state, 200)}")
 
 
-def _images_read(event: ImagesRead) -> EventMessage:
+def _describe_images(event: ImagesRead) -> EventMessage:
     seen, unseen = sum(not image.problem for image in event.images), describe_unseen(event.images).removesuffix(".")
     title = "; ".join(filter(None, (f"the model sees {count(seen, 'image')} of the issue" if seen else "", unseen)))
     return EventMessage(
@@ -176,18 +180,18 @@ def _fact(sentence: str, *, is_warning: bool, data: Mapping[str, JsonValue] | No
     )
 
 
-def _base_checked(event: events.BaseChecked) -> EventMessage:
+def _describe_base(event: events.BaseChecked) -> EventMessage:
     state = "passes" if event.passed else "fails"
     return EventMessage(
         title=f"before the run: {one_line(event.name)} {state}",
         tone=Tone.PLAIN if event.passed else Tone.WARNING,
         facts=("" if event.passed or not event.exit_code else f"exit {event.exit_code}", seconds_text(event.seconds)),
         parts=(Part("Command", event.command), Part("Output", event.output_tail)),
-        below=() if event.passed else quoted(telling_lines(event.output_tail, TAIL_SHOWN)),
+        below=() if event.passed else quote_lines(telling_lines(event.output_tail, TAIL_SHOWN)),
     )
 
 
-def _validator_ran(event: events.ValidatorRan) -> EventMessage:
+def _describe_validator(event: events.ValidatorRan) -> EventMessage:
     tone = Tone.GOOD if event.passed else Tone.BAD
     guarded = [(Tone.WARNING, text) for text in event.warnings]
     if event.restored:
@@ -198,7 +202,7 @@ def _validator_ran(event: events.ValidatorRan) -> EventMessage:
         tries = f", attempt {event.attempt} of {event.max_attempts}" if event.recoverable else " for good"
         state = f" failed{tries}{f' → {event.action}' if event.action else ''}"
     return EventMessage(
-        title=marked(tone, f"{one_line(event.name)}{state}"),
+        title=mark_title(tone, f"{one_line(event.name)}{state}"),
         tone=tone,
         facts=(
             # A failed validator that exited with 0 failed because of its output, so its exit code would only confuse.
@@ -213,12 +217,12 @@ def _validator_ran(event: events.ValidatorRan) -> EventMessage:
         ),
         below=(
             *(line(tone, f"guard: {one_line(text, 300)}") for tone, text in guarded),
-            *(() if event.passed else quoted(telling_lines(event.output_tail, TAIL_SHOWN))),
+            *(() if event.passed else quote_lines(telling_lines(event.output_tail, TAIL_SHOWN))),
         ),
     )
 
 
-def _flow_ended(event: events.FlowEnded) -> EventMessage:
+def _describe_flow_end(event: events.FlowEnded) -> EventMessage:
     return EventMessage(
         title=f"The flow ended: {event.outcome}.",
         tone=Tone.RUN,
@@ -227,22 +231,22 @@ def _flow_ended(event: events.FlowEnded) -> EventMessage:
     )
 
 
-def _completion_judged(event: events.CompletionJudged) -> EventMessage:
+def _describe_completion(event: events.CompletionJudged) -> EventMessage:
     if event.done:
         red = "" if event.validated else ", although a validator failed, which may be skipped"
-        return EventMessage(title=marked(Tone.GOOD, f"done{red}"), tone=Tone.GOOD)
+        return EventMessage(title=mark_title(Tone.GOOD, f"done{red}"), tone=Tone.GOOD)
     if event.retry_prompt is None:
-        return EventMessage(title=marked(Tone.BAD, "not done, and no attempt is left"), tone=Tone.BAD)
+        return EventMessage(title=mark_title(Tone.BAD, "not done, and no attempt is left"), tone=Tone.BAD)
     return EventMessage(
         title=f"not done: back to {one_line(event.step_id)} with this retry prompt",
         tone=Tone.WARNING,
         more_facts=(event.retry_source or "",),
         parts=(Part("Retry prompt", event.retry_prompt),),
-        below=quoted(first_lines(event.retry_prompt, RETRY_SHOWN)),
+        below=quote_lines(first_lines(event.retry_prompt, RETRY_SHOWN)),
     )
 
 
-def _approval(event: ApprovalAsked | ApprovalAnswered) -> EventMessage:
+def _describe_approval(event: ApprovalAsked | ApprovalAnswered) -> EventMessage:
     if isinstance(event, ApprovalAsked):
         what = f" waits for {event.digest}, by {event.by}"
     elif event.digest is None:
@@ -252,7 +256,7 @@ def _approval(event: ApprovalAsked | ApprovalAnswered) -> EventMessage:
     return _fact(f"[Approval] step {event.step_id}{what}", is_warning=False)
 
 
-def _work_collected(event: events.WorkCollected) -> EventMessage:
+def _describe_work(event: events.WorkCollected) -> EventMessage:
     left = f"not committed, so it stays here: {one_line(', '.join(event.uncommitted))}"
     made = f"made by the checks, so it stays here: {one_line(name_some(event.created_by_checks))}"
     return EventMessage(
@@ -270,10 +274,10 @@ def _work_collected(event: events.WorkCollected) -> EventMessage:
     )
 
 
-def _effect_applied(event: events.EffectApplied) -> EventMessage:
+def _describe_effect(event: events.EffectApplied) -> EventMessage:
     tone, detail = mark_of(event.status).tone, one_line(event.url or event.detail)
     return EventMessage(
-        title=marked(tone, f"{event.kind} {event.status}{': ' if detail else ''}{detail}"),
+        title=mark_title(tone, f"{event.kind} {event.status}{': ' if detail else ''}{detail}"),
         tone=tone,
         more_facts=(event.commit[:12],),
         parts=(Part("Detail", event.detail),) if event.url else (),
@@ -281,7 +285,7 @@ def _effect_applied(event: events.EffectApplied) -> EventMessage:
     )
 
 
-def _failure_reported(event: events.FailureReported) -> EventMessage:
+def _describe_failure(event: events.FailureReported) -> EventMessage:
     commented = f"the comment on the issue says what happened: {one_line(event.url)}"
     return EventMessage(
         title=commented if event.url else one_line(event.detail, REASON_SHOWN),
@@ -291,7 +295,7 @@ def _failure_reported(event: events.FailureReported) -> EventMessage:
     )
 
 
-def _noted(event: events.Noted) -> EventMessage:
+def _describe_note(event: events.Noted) -> EventMessage:
     title, tone = one_line(event.message, REASON_SHOWN), TONE_OF_LEVEL.get(event.level)
     texts = {name: value for name, value in event.data.items() if isinstance(value, str) and "\n" in value}
     rest = {name: value for name, value in event.data.items() if name not in texts}
@@ -310,7 +314,7 @@ def _noted(event: events.Noted) -> EventMessage:
     )
 
 
-def _run_finished(event: events.RunFinished) -> EventMessage:
+def _describe_end(event: events.RunFinished) -> EventMessage:
     mark, reason = mark_of(event.outcome), event.reason
     return EventMessage(
         title=f"{mark.text} {describe_outcome(event.outcome)}: {one_line(reason, REASON_SHOWN)}",

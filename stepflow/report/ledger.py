@@ -12,7 +12,7 @@ from statistics import median
 
 from pydantic import TypeAdapter
 
-from stepflow.domain.json import JsonObject, published
+from stepflow.domain.json import JsonObject, publish_schema
 from stepflow.domain.reports.ledger import (
     AcceptedOnDay,
     AgentChange,
@@ -160,7 +160,7 @@ def ledger_schema() -> JsonObject:
     schema = _adapter().json_schema(mode="serialization")
     schema["properties"] = {"schema": {"const": 1, "type": "integer"}, **schema["properties"]}
     schema["required"] = [*schema["properties"]]
-    return published({"$schema": SCHEMA, **schema, "title": "stepflow ledger"})
+    return publish_schema({"$schema": SCHEMA, **schema, "title": "stepflow ledger"})
 
 
 @cache

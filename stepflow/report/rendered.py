@@ -39,7 +39,7 @@ FOLD_BEGINS = re.compile(r"^<details><summary>(.*)</summary>$", re.MULTILINE)
 FOLD_ENDS = re.compile(r"^</details>$", re.MULTILINE)
 
 
-def _finished(make: Callable[..., str]) -> Callable[..., Markup]:
+def _finish(make: Callable[..., str]) -> Callable[..., Markup]:
     """Return a filter whose result is finished Markdown, with all text escaped."""
     return lambda *values, **named: Markup(make(*values, **named))  # noqa: S704 - nothing in it is markup any more
 
@@ -51,19 +51,19 @@ def _code_cell(line: str) -> str:
 
 #: The filters of Markdown templates. A value without a filter becomes text of the default length.
 FILTERS = {
-    "code": _finished(code),
-    "code_span": _finished(lambda text, limit=200: code_span(one_line(text, limit))),
-    "code_cell": _finished(lambda text, limit=200: _code_cell(one_line(text, limit))),
-    "dollars": _finished(lambda amount: usd(amount).lstrip("$")),
-    "fence": _finished(lambda text, lines: fence(text, lines=lines)),
-    "output": _finished(lambda text, lines: code_block("\n".join(telling_lines(text, lines)), "text")),
-    "figure": _finished(format),
-    "html": _finished(html_text),
-    "link": _finished(lambda address, text: link(text, address)),
-    "mark": _finished(lambda result: mark_of(result).emoji),
-    "prose": _finished(plain_with_code),
-    "seconds": _finished(seconds_text),
-    "text": _finished(plain),
+    "code": _finish(code),
+    "code_span": _finish(lambda text, limit=200: code_span(one_line(text, limit))),
+    "code_cell": _finish(lambda text, limit=200: _code_cell(one_line(text, limit))),
+    "dollars": _finish(lambda amount: usd(amount).lstrip("$")),
+    "fence": _finish(lambda text, lines: fence(text, lines=lines)),
+    "output": _finish(lambda text, lines: code_block("\n".join(telling_lines(text, lines)), "text")),
+    "figure": _finish(format),
+    "html": _finish(html_text),
+    "link": _finish(lambda address, text: link(text, address)),
+    "mark": _finish(lambda result: mark_of(result).emoji),
+    "prose": _finish(plain_with_code),
+    "seconds": _finish(seconds_text),
+    "text": _finish(plain),
 }
 
 

@@ -15,7 +15,7 @@ from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.secrets import MASK
 from stepflow.domain.text import count, usd
 from stepflow.report.safe_text import first_line, last_lines, one_line, seconds_text
-from stepflow.report.wording import REASON_SHOWN, EventMessage, Part, Tone, line, marked, quoted, whole_part
+from stepflow.report.wording import REASON_SHOWN, EventMessage, Part, Tone, line, mark_title, quote_lines, whole_part
 
 WORDS_SHOWN = 8
 #: The inputs that describe a tool call best, by the names in the tool set.
@@ -40,7 +40,7 @@ def describe_step_event(event: events.StepEvent) -> EventMessage | None:  # noqa
             title, fact = f"Iteration {event.iteration} begins", describe_model(event) or event.model
             return EventMessage(title=title, facts=(fact,), in_log=False)
         case events.SchemaFailed():
-            title = marked(Tone.BAD, f"answer schema: {one_line(event.reason)}")
+            title = mark_title(Tone.BAD, f"answer schema: {one_line(event.reason)}")
             return EventMessage(title=title, tone=Tone.BAD, facts=(f"{event.strikes} of {MAX_STRIKES}",))
         case events.PromptRendered():
             return prompt_rendered(event)
@@ -73,7 +73,7 @@ def describe_step_event(event: events.StepEvent) -> EventMessage | None:  # noqa
         case events.StepAnswered():
             return step_answered(event)
         case events.Routed():
-            return routed(event)
+            return describe_route(event)
         case _:
             assert_never(event)
 
@@ -149,7 +149,7 @@ def model_turned(event: events.ModelTurned) -> EventMessage:
         ),
         parts=tuple(_block_part(block) for block in event.content if block.get("type") != "tool_use"),
         in_log=False,
-        below=(*quoted(filter(None, said)), *(() if event.stop_reason in USUAL_STOPS else (stopped,))),
+        below=(*quote_lines(filter(None, said)), *(() if event.stop_reason in USUAL_STOPS else (stopped,))),
     )
 
 
@@ -183,7 +183,7 @@ def tool_called(event: events.ToolCalled) -> EventMessage:
         ended = (first_line(event.output, 80) or "error") if event.is_error else ""
     tone = Tone.BAD if event.is_error or event.denied or event.exit_code else Tone.TOOL
     return EventMessage(
-        title=marked(tone, f"{one_line(event.name, 40)} {call_text(event.input)}").rstrip(),
+        title=mark_title(tone, f"{one_line(event.name, 40)} {call_text(event.input)}").rstrip(),
         tone=tone,
         facts=(ended, seconds_text(event.seconds)),
         parts=(*_inputs(event.input), Part("Output", event.output)),
@@ -234,7 +234,7 @@ def check_judged(event: events.CheckJudged) -> EventMessage:
     tone = Tone.GOOD if event.result == "ok" else Tone.BAD
     said = f": {one_line(event.message, 240)}" if event.message else ""
     return EventMessage(
-        title=marked(tone, f"check {event.result}{said}"),
+        title=mark_title(tone, f"check {event.result}{said}"),
         tone=tone,
         parts=whole_part("Message", event.message, 240),
     )
@@ -245,7 +245,7 @@ def step_answered(event: events.StepAnswered) -> EventMessage:
     reason = f": {one_line(event.reason, 240)}" if event.reason else ""
     target = f" to {one_line(event.target)}" if event.target else ""
     return EventMessage(
-        title=f"intent {event.intent}{target}{reason}" if event.intent else marked(Tone.BAD, f"no intent{reason}"),
+        title=f"intent {event.intent}{target}{reason}" if event.intent else mark_title(Tone.BAD, f"no intent{reason}"),
         tone=Tone.ROUTE if event.intent else Tone.BAD,
         more_facts=(f"violation: {one_line(event.violation, 200)}",) if event.violation else (),
         parts=(
@@ -256,7 +256,7 @@ def step_answered(event: events.StepAnswered) -> EventMessage:
     )
 
 
-def routed(event: events.Routed) -> EventMessage:
+def describe_route(event: events.Routed) -> EventMessage:
     """Describe where the flow continues."""
     if event.to is None:
         title = "→ completion" if event.transition in CLOSES else "no next step"

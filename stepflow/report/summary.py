@@ -83,7 +83,7 @@ class CheckLine:
     note: str = ""
 
 
-def verified(report: RunReport, *, run_url: str = "") -> str:
+def verification(report: RunReport, *, run_url: str = "") -> str:
     """Return the lines as Markdown, or an empty string for a run that never began. `run_url` is the job with the full
     summary."""
     if not (report.run_id or report.history):
@@ -271,7 +271,7 @@ def job_summary(report: RunReport, agent: AgentDefinition | None = None, *, limi
         "summary.md.j2",
         **_shared_values(report),
         tag=FILTERS["code"],
-        verified=verified(report),
+        verified=verification(report),
         has_agent=agent is not None,
         picture=_picture(report, agent) if agent else "",
         history=history,
@@ -308,7 +308,7 @@ def comment_summary(report: RunReport, *, run_url: str = "") -> str:
         **_shared_values(report),
         # A comment uses plain text where the summary uses code.
         tag=partial(FILTERS["text"], limit=60),
-        verified=verified(report, run_url=run_url),
+        verified=verification(report, run_url=run_url),
         warnings=_guard_warnings(tuple({run.name: run for run in report.validators}.values())),
         # Traffic without a host name, such as UDP, cannot be put on a list of allowed hosts.
         refused=[each.host for each in report.hosts if each.refused and not each.host.startswith("(")][:COMMENT_HOSTS],
@@ -325,11 +325,11 @@ def _shared_values(report: RunReport) -> dict[str, object]:
         "reason": report.explanation,
         "advice": next_step(report),
         "plan": code_block(plan_text(report.handoff), "text"),
-        "left": " · ".join(_left(report)),
+        "left": " · ".join(_limits_left(report)),
     }
 
 
-def _left(report: RunReport) -> Iterator[str]:
+def _limits_left(report: RunReport) -> Iterator[str]:
     """Yield what is left of the limits."""
     if asked := report.approval:
         yield count(asked.iterations_left, "iteration")
@@ -447,7 +447,7 @@ def _terminal_facts(report: RunReport) -> Iterator[tuple[str, str]]:
     yield from _table("models", _terminal_models(report))
     yield "cost", " · ".join(figures(report))
     if report.approval:
-        yield "left", " · ".join(_left(report))
+        yield "left", " · ".join(_limits_left(report))
     if report.host_run_folder or report.run_folder:
         yield "run folder", one_line(report.host_run_folder or report.run_folder, 400)
     yield "next", next_step(report)

@@ -289,7 +289,7 @@ def line(tone: Tone, text: str) -> Line:
     return Line(tone, defuse(cut(text, WIDTH)))
 
 
-def quoted(texts: Iterable[str]) -> tuple[Line, ...]:
+def quote_lines(texts: Iterable[str]) -> tuple[Line, ...]:
     """Return quoted text as lines. The text must already be clean."""
     return tuple(line(Tone.WORDS, f"│ {text}") for text in texts)
 
@@ -371,7 +371,7 @@ class EventMessage:
     below: tuple[Line, ...] = ()
 
 
-def marked(tone: Tone, title: str) -> str:
+def mark_title(tone: Tone, title: str) -> str:
     """Return the title, after the mark of success or failure if the tone has one."""
     marks = {Tone.GOOD: PASSED, Tone.TOOL: PASSED, Tone.BAD: FAILED}
     return f"{marks[tone].text} {title}" if tone in marks else title

@@ -320,10 +320,10 @@ def drive_run(
         if notice:
             journal.append(events.Noted(level="info", message=f"[Run] {notice}"))
         run = Run(prepared=prepared, facts=facts_of(prepared), journal=journal, clock=clock, cancellation=cancellation)
-        ending = guarded(lambda: run_stages(run), journal, tracker)
+        ending = guard_run(lambda: run_stages(run), journal, tracker)
         if ending.unreported:
             # It happened before anything could be planned or collected.
-            guarded(lambda: report_run_failure(run, ending), journal, tracker)
+            guard_run(lambda: report_run_failure(run, ending), journal, tracker)
         is_recorded = _try_to_record(journal, ending.event)
 
     def say(event: events.Event) -> None:
@@ -361,7 +361,7 @@ class StageTracker:
         return f"{problem.removesuffix('.')}. {KEPT_IN_BUNDLE}." if self.in_bundle else problem
 
 
-def guarded(work: Callable[[], Ending], journal: Journal, tracker: StageTracker) -> Ending:
+def guard_run(work: Callable[[], Ending], journal: Journal, tracker: StageTracker) -> Ending:
     """Do the work, and turn any exception into an outcome with a reason."""
     try:
         return work()

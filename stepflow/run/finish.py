@@ -37,7 +37,7 @@ from stepflow.domain.words import Commits, OnFailure, Outcome
 from stepflow.errors import BoundaryError, StepflowError
 from stepflow.journal.file import iter_journal
 from stepflow.ports import Clock, Journal
-from stepflow.report.summary import comment_summary, failure_summary, removed_text, verified
+from stepflow.report.summary import comment_summary, failure_summary, removed_text, verification
 from stepflow.run.clock import Cancellation, Deadline, InterruptibleClock, clock_of_services
 from stepflow.run.ending import Ending, collect_run, guard_warnings, pushed_commit, with_ending, without_names
 from stepflow.run.issue import github_reader
@@ -319,7 +319,7 @@ def _plan(run: Run, result: FlowResult, ending: Ending) -> Plan:
         boundary_settings(prepared.request),
         summary=comment_summary(with_ending(so_far, ending), run_url=prepared.request.job_url),
         removed=removed_text(so_far),
-        verified=verified(so_far, run_url=prepared.request.job_url),
+        verified=verification(so_far, run_url=prepared.request.job_url),
         commits=CommitsInfo(
             count=work.commits,
             uncommitted=work.closing.untracked,

@@ -97,7 +97,7 @@ def read_again(request: RunRequest, issue: Issue | None, approver: Permission = 
         return Subject(issue=issue)
     with closing(github_reader(request, token.get_secret_value())) as reader, refused_if_silent():
         _demand_write_access(reader, request, approver)
-        return Subject(issue=issue, spent=_spent(reader, request, issue))
+        return Subject(issue=issue, spent=_read_spent(reader, request, issue))
 
 
 def skip_stranger(request: RunRequest, load: Callable[[RunRequest], AgentDefinition]) -> Skip | None:
@@ -207,11 +207,11 @@ def _read(reader: GitHubReader, request: RunRequest, known: Issue | None, number
     return replace(
         subject,
         discussion=_discussion(reader, request, subject.issue.number),
-        spent=_spent(reader, request, subject.issue),
+        spent=_read_spent(reader, request, subject.issue),
     )
 
 
-def _spent(reader: GitHubReader, request: RunRequest, issue: Issue | None) -> Spent | None:
+def _read_spent(reader: GitHubReader, request: RunRequest, issue: Issue | None) -> Spent | None:
     limited = request.inputs.budget_usd_per_issue is not None
     return reader.spent(issue.number, run=request.run_id) if issue and limited else None
 

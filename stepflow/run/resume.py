@@ -356,7 +356,7 @@ def move_aside(folder: Path, run_id: str) -> Path:
     while os.path.lexists(target):
         target = folder.with_name(f"{folder.name}-{run_id or 'unreadable'}-{secrets.token_hex(2)}")
     try:
-        with _locked(folder / JOURNAL):
+        with _lock_journal(folder / JOURNAL):
             folder.rename(target)
     except OSError as exc:
         raise InputError(
@@ -367,7 +367,7 @@ def move_aside(folder: Path, run_id: str) -> Path:
 
 
 @contextmanager
-def _locked(journal: Path) -> Iterator[None]:
+def _lock_journal(journal: Path) -> Iterator[None]:
     """Lock the folder's journal, if it is a file, so that the folder of an active run is never moved."""
     try:
         fd = os.open(journal, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

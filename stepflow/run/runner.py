@@ -29,7 +29,7 @@ from stepflow.ports import Clock, Commands, Journal, Model, Schemas, Tools
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.run.clock import Cancellation, RehearsalClock, SystemClock
 from stepflow.run.ending import Ending
-from stepflow.run.execute import StageTracker, facts_of, guarded, run_stages
+from stepflow.run.execute import StageTracker, facts_of, guard_run, run_stages
 from stepflow.run.finish import Run
 from stepflow.run.prepare import LoadedSchemas, Prepared, open_verdict, run_arguments
 from stepflow.run.readiness import check_readiness
@@ -146,7 +146,7 @@ class StepFlowRunner:
         # Python delivers signals to the main thread only; they do not end a run in another one.
         on_main = threading.current_thread() is threading.main_thread()
         with cancellation.listening() if on_main else nullcontext():
-            ending = guarded(play, journal, tracker)
+            ending = guard_run(play, journal, tracker)
         journal.append(ending.event)
         return AgentResult.of(collect_report(memory.entries, agent, facts=replace(known, code=ending.code)))
 

@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from stepflow.definition.diagnostics import did_you_mean, shown
+from stepflow.definition.diagnostics import did_you_mean, format_value
 from stepflow.definition.folder import FileRefused, Why, read_below, text_of
 from stepflow.definition.parsing import YamlFault, read_yaml
 from stepflow.domain.event import ValidatorRan
@@ -100,7 +100,7 @@ def _message(error: ErrorDetails) -> str:
         return error["msg"].removeprefix("Value error, ")
     value, choices = error["input"], error["ctx"]["expected"]
     suggestion = did_you_mean(str(value), re.findall("'(.+?)'", choices))
-    return f"{shown(value)} is not one of the choices{suggestion}; write {choices}"
+    return f"{format_value(value)} is not one of the choices{suggestion}; write {choices}"
 
 
 def parse_scenario(text: str, *, name: str = "scenario") -> Scenario:

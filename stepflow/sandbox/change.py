@@ -140,7 +140,7 @@ class ChangeRepository:
         """The tree of a commit without some of its files."""
         names = self._ask("ls-tree", "-r", "-z", "--name-only", commit).split("\0")
         left_out = [name for name in names if name and is_left_out(name)]
-        return self._edited(commit, [("update-index", "--force-remove", "--", name) for name in left_out])
+        return self._edit_index(commit, [("update-index", "--force-remove", "--", name) for name in left_out])
 
     def with_texts(self, commit: str, texts: Mapping[str, str | None]) -> str:
         """The tree of a commit, where files have these texts; None removes a file. What is in the way is removed, and
@@ -154,7 +154,7 @@ class ChangeRepository:
             mode = mode if mode in _REGULAR else _REGULAR[0]
             facts = f"{mode},{self._store(text.encode())},{path}"
             words.append(("update-index", "--add", "--replace", "--cacheinfo", facts))
-        return self._edited(commit, words)
+        return self._edit_index(commit, words)
 
     def with_suggestions(self, commit: str, suggestions: Sequence[Suggestion]) -> EditedTree:
         """The tree of a commit where suggestions that do not overlap were applied, or why one of them cannot be."""
@@ -168,7 +168,7 @@ class ChangeRepository:
             if isinstance(edited, str):
                 return EditedTree(problem=edited)
             words.append(("update-index", "--cacheinfo", f"{mode},{self._store(edited)},{path}"))
-        return EditedTree(tree=self._edited(commit, words))
+        return EditedTree(tree=self._edit_index(commit, words))
 
     def _entry(self, commit: str, path: str) -> tuple[str, str]:
         """Mode and object of a file, empty where nothing is; of a folder the object is empty."""
@@ -216,18 +216,20 @@ class ChangeRepository:
             first = 1 if as_a_whole else min(int(match["first"]) for match in places)
             tree = self._with_files(head, [patch], of=base)
             lines = (first if last else 0, last)
-            yield Hunk(file=patch.paths[0], lines=lines, tree=tree, added=_added("".join(patch.hunks)))
+            yield Hunk(file=patch.paths[0], lines=lines, tree=tree, added=_added_lines("".join(patch.hunks)))
             return
         for text, match in zip(patch.hunks, places, strict=True):
             last = _last_line(match)
             lines = (int(match["first"]) if last else 0, last)
-            yield Hunk(file=patch.after, lines=lines, tree=self._without(head, patch.header + text), added=_added(text))
+            yield Hunk(
+                file=patch.after, lines=lines, tree=self._without(head, patch.header + text), added=_added_lines(text)
+            )
 
     def _without(self, commit: str, patch: str) -> str:
         file = self.folder / "patch"
         file.write_bytes(patch.encode("utf-8", "surrogateescape"))
         words = ("apply", "--cached", "--reverse", "--unidiff-zero", "--whitespace=nowarn", str(file))
-        return self._edited(commit, [words])
+        return self._edit_index(commit, [words])
 
     def _with_files(self, commit: str, patches: Iterable[_FilePatch], *, of: str) -> str:
         """The tree of a commit, where these files are as another commit has them."""
@@ -241,9 +243,9 @@ class ChangeRepository:
         for path, facts in there.items():
             mode, _, name = facts.split(" ")
             words.append(("update-index", "--add", "--cacheinfo", f"{mode},{name},{names[path]}"))
-        return self._edited(commit, words)
+        return self._edit_index(commit, words)
 
-    def _edited(self, commit: str, commands: Sequence[Sequence[str]]) -> str:
+    def _edit_index(self, commit: str, commands: Sequence[Sequence[str]]) -> str:
         self._ask("read-tree", commit)
         for words in commands:
             self._ask(*words)
@@ -352,7 +354,7 @@ def _commit(checkout: Path, name: str) -> str:
         ) from exc
 
 
-def _added(hunk: str) -> str:
+def _added_lines(hunk: str) -> str:
     """The lines that a hunk adds."""
     return "".join(line[1:] for line in hunk.splitlines(keepends=True) if line.startswith("+"))
 

@@ -170,14 +170,14 @@ def tool_programs(options: ToolboxOptions, identity: Identity | None) -> Program
     """The folders that the caller names, then the system's; or the system's, then this interpreter's (mypy, pytest), so
     that nothing there stands in for a system program. Where tools cannot enter, every program would look forbidden."""
     if options.programs is None:
-        return _fixed(identity)
+        return _fixed_programs(identity)
     closed = [folder for folder in options.programs if identity and closed_folder(folder, identity.uid)]
     folders = (folder for folder in (*options.programs, *_SYSTEM) if folder not in closed)
     without = f", without {', '.join(map(str, closed))}, which only their owner may enter" if closed else ""
     return Programs(folders=tuple(dict.fromkeys(folders)), state=f"your own PATH{without}")
 
 
-def _fixed(identity: Identity | None) -> Programs:
+def _fixed_programs(identity: Identity | None) -> Programs:
     folder = Path(sys.executable).parent
     if closed := closed_interpreter(identity.uid) if identity else None:
         state = f"fixed; the interpreter's programs are behind {closed}, which only its owner may enter"

@@ -72,7 +72,7 @@ class CheckoutGuards:
     def look_again(self, validator: Validator, *, passed: bool) -> GuardDiagnostics:
         """What was changed since the start under this validator and since the closing; what was hidden from it, when it
         passed."""
-        changed = self._changed(validator.guards)
+        changed = self._find_changed(validator.guards)
         if self._unwatched:
             return GuardDiagnostics(changed=changed, notes=(f"git could not be asked: {self._unwatched}",))
         if self._unseen:
@@ -115,7 +115,7 @@ class CheckoutGuards:
             )
         return files
 
-    def _changed(self, guards: tuple[str, ...]) -> tuple[str, ...]:
+    def _find_changed(self, guards: tuple[str, ...]) -> tuple[str, ...]:
         if not guards:
             return ()
         now = self._digests(guards)

@@ -163,7 +163,7 @@ def _setting(entry: str) -> Setting:
 
 def settings_of_copy(settings: Iterable[Setting]) -> str:
     """The configuration of a copy, as the text of a file."""
-    return "".join(map(_written, _of_copy(settings)))
+    return "".join(map(_write_setting, _of_copy(settings)))
 
 
 def _of_copy(settings: Iterable[Setting]) -> Iterator[Setting]:
@@ -184,14 +184,14 @@ def _url_without_login(match: re.Match[str]) -> str:
     return f"{match['scheme']}://{user}@" if "ssh" in match["scheme"].lower() and user else f"{match['scheme']}://"
 
 
-def _written(setting: Setting) -> str:
+def _write_setting(setting: Setting) -> str:
     """Git's plainest form, under a heading of its own."""
-    subsection = "" if setting.subsection is None else f" {_quoted(setting.subsection)}"
-    value = "" if setting.value is None else f" = {_quoted(setting.value)}"
+    subsection = "" if setting.subsection is None else f" {_quote(setting.subsection)}"
+    value = "" if setting.value is None else f" = {_quote(setting.value)}"
     return f"[{setting.section}{subsection}]\n\t{setting.name}{value}\n"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 

@@ -121,17 +121,17 @@ def closed_interpreter(uid: int) -> Path | None:
 
 def _identity(options: ToolboxOptions) -> Identity:
     users = {user.pw_uid for user in pwd.getpwall()} | {uid for process in process_table()[0] for uid in process.uids}
-    uid = _unused(users)
+    uid = _unused_id(users)
     groups = {group.gr_gid for group in grp.getgrall()} | {user.pw_gid for user in pwd.getpwall()}
     return Identity(
         uid=uid,
-        gid=os.getgid() if "gid" in options.disabled_layers else _unused(groups, "/proc/self/gid_map"),
+        gid=os.getgid() if "gid" in options.disabled_layers else _unused_id(groups, "/proc/self/gid_map"),
     )
 
 
-def _unused(used: Set[int], id_map: str = "/proc/self/uid_map") -> int:
+def _unused_id(used: Set[int], id_map: str = "/proc/self/uid_map") -> int:
     with _reserving:
-        free = [number for number in _mapped(id_map) if number not in used | _reserved_ids]
+        free = [number for number in _mapped_ids(id_map) if number not in used | _reserved_ids]
         if not free:
             raise IsolationError(
                 f"No user or group id between {_IDS.start} and {_IDS.stop - 1} is free on this machine.",
@@ -142,7 +142,7 @@ def _unused(used: Set[int], id_map: str = "/proc/self/uid_map") -> int:
         return chosen
 
 
-def _mapped(id_map: str) -> list[int]:
+def _mapped_ids(id_map: str) -> list[int]:
     """The ids of the range that exist in this user namespace."""
     try:
         lines = [line.split() for line in Path(id_map).read_text(encoding="ascii").splitlines()]

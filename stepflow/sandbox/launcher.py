@@ -163,7 +163,7 @@ class Launcher:
         def take(data: bytes) -> None:
             came.extend(data)
             if len(came) > _MOST_BYTES:
-                raise self._failed(f"The answer to `{what}` has more than {_MOST_BYTES} bytes.")
+                raise self._failure(f"The answer to `{what}` has more than {_MOST_BYTES} bytes.")
 
         with contextlib.ExitStack() as opened, contextlib.ExitStack() as theirs:
             null = theirs.enter_context(Path(os.devnull).open("r+b", buffering=0)).fileno()
@@ -266,12 +266,12 @@ class Launcher:
                 given = () if body is None else (file.fileno(), *descriptors)
                 socket.send_fds(self._channel, [words.encode()], given)
             except (BrokenPipeError, ConnectionResetError):
-                raise self._ended() from None
+                raise self._ended_error() from None
             except OSError as exc:
-                raise self._failed(f"The toolbox cannot run `{self._doing}`: {exc.strerror}.") from exc
+                raise self._failure(f"The toolbox cannot run `{self._doing}`: {exc.strerror}.") from exc
             if not self.pump({}, until=lambda: bool(self._replies), deadline=time.monotonic() + timeout):
                 self._overdue = True
-                raise self._failed(f"The toolbox gave no complete answer to `{self._doing}` in time.")
+                raise self._failure(f"The toolbox gave no complete answer to `{self._doing}` in time.")
         return self._replies.pop()
 
     def _receive(self) -> None:
@@ -281,7 +281,7 @@ class Launcher:
         except ConnectionResetError:
             data = b""
         if not data:
-            raise self._ended()
+            raise self._ended_error()
         *lines, rest = (self._received + data).split(b"\n")
         self._received = bytearray(rest)
         for message in map(json.loads, lines):
@@ -293,16 +293,16 @@ class Launcher:
             else:
                 self._replies.append(message)
 
-    def _ended(self) -> IsolationError:
+    def _ended_error(self) -> IsolationError:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_FAREWELL)
         status = f"exit status {self._process.returncode}" if self._process.returncode is not None else "no status"
         self._errors.seek(max(self._errors.seek(0, os.SEEK_END) - _LAST_WORDS, 0))
         words = self._errors.read().decode("utf-8", "replace").strip()
         last_words = f" Its last words: {words}" if words else ""
-        return self._failed(f"The toolbox ended during `{self._doing}` ({status}).{last_words}")
+        return self._failure(f"The toolbox ended during `{self._doing}` ({status}).{last_words}")
 
-    def _failed(self, message: str) -> IsolationError:
+    def _failure(self, message: str) -> IsolationError:
         self._broken = message
         return IsolationError(message, hint="Nothing more is run. Look at what the tools did last, then run it again.")
 

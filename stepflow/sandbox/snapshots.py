@@ -54,7 +54,7 @@ class WorkspaceSnapshots:
         request: JsonObject = {"last": last, "anew": anew, "starts": [*starts]}
         request |= {"limit": limit, "file_limit": FILE_LIMIT, "diff_limit": _DIFF_LIMIT}
         most = limit + len(starts) * _DIFF_LIMIT
-        with self._opened(_TAKE_SECONDS):
+        with self._open_repository(_TAKE_SECONDS):
             answer = self._toolbox.ask_snapshots("take_snapshot", request, seconds=_TAKE_SECONDS, sink=sink, limit=most)
         if not answer["name"]:
             return None
@@ -74,11 +74,11 @@ class WorkspaceSnapshots:
         left out. What can be refused is refused before anything is changed. Raises `StepflowError`."""
         self._toolbox.end_step()
         request: JsonObject = {"name": name, "limit": SNAPSHOT_LIMIT}
-        with self._opened(_RESTORE_SECONDS):
+        with self._open_repository(_RESTORE_SECONDS):
             return _read_left_out(self._toolbox.ask_snapshots("restore_snapshot", request, seconds=_RESTORE_SECONDS))
 
     @contextlib.contextmanager
-    def _opened(self, seconds: float) -> Iterator[None]:
+    def _open_repository(self, seconds: float) -> Iterator[None]:
         """Where the last operation in such a block has failed, the repository is made anew, with everything that was
         kept so far."""
         if not self._is_open:

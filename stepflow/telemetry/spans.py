@@ -402,9 +402,11 @@ class _TraceBuilder:
             span = span.parent
 
     def _clean(self, attributes: Mapping[str, Value | None]) -> dict[str, Value]:
-        return {name: self._redacted(value) for name, value in attributes.items() if value is not None and value != ""}
+        return {
+            name: self._redact_value(value) for name, value in attributes.items() if value is not None and value != ""
+        }
 
-    def _redacted(self, value: Value) -> Value:
+    def _redact_value(self, value: Value) -> Value:
         match value:
             case str():
                 return self._redact(str(value))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.boundary.own_texts import Marker, marked, read_marker
+from stepflow.boundary.own_texts import Marker, mark_comment, read_marker
 from stepflow.domain.text import Spent
 from tests.checkout import Invocation
 from tests.servers.messages_api import Reply
@@ -36,7 +36,9 @@ def marker(world: World) -> Marker:
 
 def spent_earlier(world: World, usd: float, *, by: str = "github-actions[bot]", at_least: bool = False) -> None:
     cost = Spent(usd=usd, at_least=at_least)
-    world.github.state.add_comment(7, marked("Earlier.", Marker(run="r-0", agent="fixer", issue=7, cost=cost)), by)
+    world.github.state.add_comment(
+        7, mark_comment("Earlier.", Marker(run="r-0", agent="fixer", issue=7, cost=cost)), by
+    )
 
 
 def again(world: World) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from stepflow.boundary.own_texts import Marker, Period, PeriodCost, marked, today, without_marker
+from stepflow.boundary.own_texts import Marker, Period, PeriodCost, mark_comment, today, without_marker
 from stepflow.domain.conversation import Usage
 from stepflow.domain.text import Spent
 from stepflow.model.models import price_of
@@ -218,7 +218,7 @@ def spent_before(world: World, usd: float, *, runs: int = 1, issue: int = 99, pe
     marker = Marker(run="r-0", agent="fixer", issue=issue, cost=cost, periods=(said,))
     world.github.state.add_issue(issue, "Another", "")
     world.github.state.issues[issue]["created_at"] = "2026-01-02T03:04:05Z"
-    world.github.state.add_comment(issue, marked("Done.", marker), "github-actions[bot]")
+    world.github.state.add_comment(issue, mark_comment("Done.", marker), "github-actions[bot]")
 
 
 @pytest.mark.parametrize(("usd", "outcome"), [(1.97, "completed"), (1.99, "skipped")])

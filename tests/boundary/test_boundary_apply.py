@@ -4,7 +4,7 @@ import pytest
 
 from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.github_api import GitHubWriter
-from stepflow.boundary.own_texts import Marker, marked, read_marker
+from stepflow.boundary.own_texts import Marker, mark_comment, read_marker
 from stepflow.boundary.plan import plan_effects
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.words import CloseBy, Outcome, Permission, VerdictType
@@ -166,7 +166,7 @@ def test_somebody_elses_comment_with_our_marker_is_not_ours(
     github: GitHubServer, writer: GitHubWriter, author: str, name: str
 ) -> None:
     """Nor is that of another agent of ours."""
-    foreign = marked("Done.", Marker(run="x", agent=name, issue=7, commit="b" * 40))
+    foreign = mark_comment("Done.", Marker(run="x", agent=name, issue=7, commit="b" * 40))
     github.state.add_comment(7, foreign, author)
     apply(plan_everything(), writer)
     assert [comment["body"] == foreign for comment in github.state.comments] == [True, False]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stepflow.boundary.github_api import GitHubReader
-from stepflow.boundary.own_texts import Marker, marked
+from stepflow.boundary.own_texts import Marker, mark_comment
 from stepflow.errors import BoundaryError, InputError, StepflowError
 from tests.boundary.conftest import TOKEN
 from tests.servers.github_api import GitHubServer, State
@@ -64,7 +64,7 @@ def test_the_number_of_a_pull_request_is_no_issue(reader: GitHubReader, github: 
 def test_what_people_said_comes_newest_first_without_bots_and_without_ourselves(
     reader: GitHubReader, github: GitHubServer
 ) -> None:
-    ours = marked("Done.", Marker(run="r", agent="fixer", issue=7))
+    ours = mark_comment("Done.", Marker(run="r", agent="fixer", issue=7))
     for body, login in [("one", "ann"), ("beep", "helper[bot]"), (ours, "mia"), ("two", "eve")]:
         github.state.add_comment(7, body, login)
     remarks = reader.remarks(7, most=50)

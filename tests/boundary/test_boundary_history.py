@@ -11,7 +11,7 @@ from stepflow.boundary.own_texts import (
     Marker,
     PullRequestAuthor,
     mark_body,
-    marked,
+    mark_comment,
     read_author,
     read_marker,
     today,
@@ -76,7 +76,7 @@ RECORDS = [
 
 def test_records_are_read_as_they_were_written() -> None:
     marker = Marker(run="r", agent="fixer", issue=7, history=tuple(RECORDS))
-    assert read_marker(marked("Done.", marker)) == marker
+    assert read_marker(mark_comment("Done.", marker)) == marker
 
 
 @pytest.mark.parametrize("issue", [7, None])
@@ -107,7 +107,7 @@ def test_a_run_that_opens_a_pull_request_signs_it(github: GitHubServer, writer: 
     ["run-2", "run-2:xyz:completed:1.0:1.0:2026-11-27", f"run-2:{DIGEST}:retired:1.000000:1.0:{DAY}", ""],
 )
 def test_a_record_in_unknown_words_is_left_out_and_the_marker_stays_ours(damaged: str) -> None:
-    body = marked("Done.", Marker(run="r", agent="fixer", issue=7, history=(record(),)))
+    body = mark_comment("Done.", Marker(run="r", agent="fixer", issue=7, history=(record(),)))
     marker = read_marker(body.replace("history=", f"history={damaged},"))
     assert marker is not None
     assert marker.history == (record(),)

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from stepflow.boundary.output_filter import LONGEST_SOURCE, LONGEST_TEXT, OutputFilter, filter_line, filter_text
-from stepflow.boundary.own_texts import Marker, marked, read_marker
+from stepflow.boundary.own_texts import Marker, mark_comment, read_marker
 from stepflow.domain.secrets import Redactor
 
 SECRET = "ghs_0123456789abcdefghij"
@@ -166,7 +166,7 @@ def test_an_independent_reader_of_the_page_finds_no_form_of_a_secret(form: str, 
 
 
 def test_a_forged_marker_is_no_marker_any_more() -> None:
-    forged = marked("Done.", Marker(run="1", agent="a", issue=7))
+    forged = mark_comment("Done.", Marker(run="1", agent="a", issue=7))
     assert read_marker(forged)
     assert read_marker(filter_text(forged, FILTER)) is None
 

@@ -9,7 +9,7 @@ import pytest
 from stepflow.boundary.apply import ApplyResult
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_failures import RetryPolicy
-from stepflow.boundary.own_texts import Marker, marked
+from stepflow.boundary.own_texts import Marker, mark_comment
 from stepflow.boundary.plan import CommitsInfo, plan_effects
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.text import Spent
@@ -45,7 +45,7 @@ def run(
 def own_comment() -> str:
     """What a run with another account's knowledge of us would copy."""
     cost = Spent(usd=999_999)
-    return marked("All done.", Marker(run="run-0", agent="fixer", issue=7, commit="b" * 40, cost=cost))
+    return mark_comment("All done.", Marker(run="run-0", agent="fixer", issue=7, commit="b" * 40, cost=cost))
 
 
 QUOTES = {

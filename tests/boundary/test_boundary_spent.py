@@ -13,7 +13,7 @@ from stepflow.boundary.own_texts import (
     OwnComment,
     PeriodCost,
     make_marker,
-    marked,
+    mark_comment,
     read_marker,
     spent_on_issue,
     today,
@@ -28,7 +28,7 @@ EVE = Account(id=666, login="eve")
 
 
 def comment(marker: Marker, author: Account = BOT) -> Comment:
-    return Comment(id=1, author_id=author.id, body=marked("Done.", marker), url="u")
+    return Comment(id=1, author_id=author.id, body=mark_comment("Done.", marker), url="u")
 
 
 def spent(*comments: Comment, run: str = "now") -> Spent:
@@ -42,7 +42,7 @@ def dollars(usd: float) -> Spent:
 @pytest.mark.parametrize("cost", [Spent(), Spent(usd=12.345678), Spent(usd=0.5, at_least=True)])
 def test_a_marker_is_read_as_it_was_written(cost: Spent) -> None:
     marker = Marker(run="r", agent="fixer", issue=7, cost=cost, before=Spent(usd=0.25))
-    assert read_marker(marked("text", marker)) == marker
+    assert read_marker(mark_comment("text", marker)) == marker
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_marker_is_read_with_and_without_the_costs_of_periods(words: str, peri
     marker = read_marker(f"<!-- stepflow -->\nDone.\n\n<!-- stepflow {facts}{words} -->")
     assert marker is not None
     assert marker.periods == periods
-    assert read_marker(marked("Done.", marker)) == marker
+    assert read_marker(mark_comment("Done.", marker)) == marker
 
 
 def test_a_run_that_writes_its_comment_again_counts_once_in_its_day() -> None:

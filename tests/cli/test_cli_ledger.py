@@ -14,7 +14,7 @@ import pytest
 
 from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.ledger_reader import LedgerReader
-from stepflow.boundary.own_texts import Marker, marked
+from stepflow.boundary.own_texts import Marker, mark_comment
 from stepflow.cli import main
 from stepflow.domain.text import Spent
 from stepflow.domain.words import Outcome
@@ -219,7 +219,7 @@ def test_old_comments_count_without_a_digest_and_tie_their_pull_request(read: Re
     world = LedgerWorld()
     old = Marker(run="r-2", agent="fixer", issue=1, cost=Spent(usd=3.0), before=Spent(usd=2.0))
     world.state.add_issue(1, "Old", "It breaks.")
-    world.state.add_comment(1, marked("Done.\n\nPull request: #2", old), BOT)
+    world.state.add_comment(1, mark_comment("Done.\n\nPull request: #2", old), BOT)
     world.add_foreign_pull(2, "By an old version.", BEGIN, login=BOT)
     world.add_foreign_pull(3, "A release of another workflow.", BEGIN, login=BOT)
     document = read(world)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepflow.domain.json import published, value_at
+from stepflow.domain.json import publish_schema, value_at
 
 
 def test_a_value_is_found_by_its_path_or_is_none() -> None:
@@ -13,4 +13,4 @@ def test_a_value_is_found_by_its_path_or_is_none() -> None:
 
 def test_a_published_schema_refers_to_no_specification() -> None:
     schema = {"description": "A step (flow.md, 3).", "anyOf": [{"description": "One (boundary.md)."}], "minimum": 1}
-    assert published(schema) == {"description": "A step.", "anyOf": [{"description": "One."}], "minimum": 1}
+    assert publish_schema(schema) == {"description": "A step.", "anyOf": [{"description": "One."}], "minimum": 1}

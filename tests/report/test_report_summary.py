@@ -23,7 +23,7 @@ from stepflow.domain.text import RemovalKind, RemovedPiece, RemovedText
 from stepflow.domain.words import Effort, Intent, Outcome, Stage
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.safe_text import code, fence, html_text, link, one_line, plain, reveal, width
-from stepflow.report.summary import comment_summary, final_words, job_summary, verified
+from stepflow.report.summary import comment_summary, final_words, job_summary, verification
 from stepflow.report.wording import BUG, next_step
 from tests.golden import assert_golden
 
@@ -95,11 +95,11 @@ CLIMBED = replace(
 
 
 def test_each_model_has_its_part_of_the_cost_and_says_why_it_gave_way():
-    assert_golden("report/models.md", verified(CLIMBED))
+    assert_golden("report/models.md", verification(CLIMBED))
     rows = [" ".join(line.split()) for line in final_words(CLIMBED) if "effort" in line or "claude-sonnet" in line]
     assert rows[0].startswith("models claude-haiku-5-5, effort low 2 iterations $")
     assert rows[1].startswith("claude-sonnet-5-5")
-    assert "**Models**" not in verified(REPORT), "one model needs no table"
+    assert "**Models**" not in verification(REPORT), "one model needs no table"
 
 
 def test_the_final_words_of_a_plausible_run_are_the_golden_ones():
@@ -237,7 +237,7 @@ def test_of_the_longest_names_and_commands_nothing_is_cut_where_the_boundary_wri
     report = replace(
         REPORT, validators=runs, history=steps, changes=DiffStat(files=files, count=1000, added=1, removed=1)
     )
-    assert len(verified(report, run_url="https://x.test/" + "a" * 200)) < LONGEST_OWN
+    assert len(verification(report, run_url="https://x.test/" + "a" * 200)) < LONGEST_OWN
 
 
 @pytest.mark.parametrize(("red", "of"), [({13}, 14), ({0, 29}, 30), (set(range(30)), 30), ({19}, 20), (set(), 21)])

@@ -34,7 +34,7 @@ from stepflow.domain.proof import TESTS_PLACEHOLDER
 from stepflow.sandbox.host_git import ask_git
 
 
-def _locked(repository: RepositoryFiles) -> str:
+def _locked_python(repository: RepositoryFiles) -> str:
     return " --locked" if repository.find("Cargo.lock") else ""
 
 
@@ -79,7 +79,7 @@ def _alone(
     return lambda repository, _commands: setup(repository)
 
 
-def _fixed(**checks: str) -> Callable[[RepositoryFiles], Iterable[Check]]:
+def _fixed_checks(**checks: str) -> Callable[[RepositoryFiles], Iterable[Check]]:
     return lambda _repository: checks.items()
 
 
@@ -89,7 +89,7 @@ LAYOUTS = (
     ProjectLayout(
         files=(".pre-commit-config.yaml",),
         language="pre-commit",
-        checks=_fixed(lint="pre-commit run --all-files"),
+        checks=_fixed_checks(lint="pre-commit run --all-files"),
         setup=_always(f"{PIP_INSTALL} pre-commit && pre-commit install-hooks"),
     ),
     ProjectLayout(
@@ -109,7 +109,7 @@ LAYOUTS = (
         files=("tox.ini", "tox.toml"),
         language="python",
         applies=uses_tox,
-        checks=_fixed(test="tox run --skip-missing-interpreters true"),
+        checks=_fixed_checks(test="tox run --skip-missing-interpreters true"),
         setup=_always(f"{PIP_INSTALL} tox && tox run --notest --skip-missing-interpreters true"),
     ),
     ProjectLayout(
@@ -139,21 +139,21 @@ LAYOUTS = (
     ProjectLayout(
         files=("deno.json", "deno.jsonc"),
         language="deno",
-        checks=_fixed(test="deno test", lint="deno lint"),
+        checks=_fixed_checks(test="deno test", lint="deno lint"),
         setup=_always(f"{NPM_INSTALL} deno"),
     ),
     ProjectLayout(
         files=("go.mod",),
         language="go",
-        checks=_fixed(test="go test ./...", lint="go vet ./..."),
+        checks=_fixed_checks(test="go test ./...", lint="go vet ./..."),
         setup=_alone(lambda repository: () if repository.find("vendor/modules.txt") else ("go mod download",)),
         debian=lambda _repository: "golang-go",
     ),
     ProjectLayout(
         files=("Cargo.toml",),
         language="rust",
-        checks=lambda repository: [("test", f"cargo test --quiet{_locked(repository)}")],
-        setup=_alone(lambda repository: [f"cargo fetch --quiet{_locked(repository)}"]),
+        checks=lambda repository: [("test", f"cargo test --quiet{_locked_python(repository)}")],
+        setup=_alone(lambda repository: [f"cargo fetch --quiet{_locked_python(repository)}"]),
         debian=lambda _repository: "cargo",
     ),
     ProjectLayout(
@@ -166,7 +166,7 @@ LAYOUTS = (
     ProjectLayout(
         files=("gradlew",),
         language="java",
-        checks=_fixed(test=f"{_GRADLE} test"),
+        checks=_fixed_checks(test=f"{_GRADLE} test"),
         setup=_always(f"{_GRADLE} testClasses"),
         debian=lambda _repository: "default-jdk-headless",
     ),

@@ -145,9 +145,9 @@ def render_retry(entry: ValidationEntry, failure: ValidatorFailure, step_id: str
         "stepId": step_id,
         **failure.values,
     }
-    values = {name: map_texts(value, _cut) for name, value in known.items()}
+    values = {name: map_texts(value, _cut_text) for name, value in known.items()}
     retry_names = {*RETRY_VALUES, *failure.values}
-    texts = {name: _cut(text) for name, text in variables.texts.items() if name not in retry_names}
+    texts = {name: _cut_text(text) for name, text in variables.texts.items() if name not in retry_names}
     for source in (entry.retry_prompts.get(failure.pattern), entry.any_retry_prompt):
         template = parse_template(source.text, values) if source else None
         if source and template and not template.faults:  # the loader has reported them (SF516)
@@ -155,7 +155,7 @@ def render_retry(entry: ValidationEntry, failure: ValidatorFailure, step_id: str
     return RetryText(text="\n\n".join(_render_generic(failure)), source=GENERIC)
 
 
-def _cut(text: str) -> str:
+def _cut_text(text: str) -> str:
     return excerpt(text, LONGEST_TEXT)[:LONGEST_TEXT]
 
 
@@ -163,7 +163,7 @@ def _render_generic(failure: ValidatorFailure) -> Iterator[str]:
     yield "## The closing check did not pass"
     yield f"Validator `{failure.validator}` failed: {failure.description}"
     if failure.error.strip():
-        yield code_block(_cut(failure.error.rstrip("\n")))
+        yield code_block(_cut_text(failure.error.rstrip("\n")))
     listed = [_format_bullet(name, value) for name, value in failure.values.items() if value not in (None, "", [], {})]
     if listed:
         yield "What was found:\n\n" + "\n".join(listed)
@@ -178,13 +178,13 @@ def _format_bullet(name: str, value: JsonValue) -> str:
         more = [f"  - … and {len(value) - MOST_ITEMS} more"] if len(value) > MOST_ITEMS else []
         return "\n".join((f"- {name}:", *items, *more))
     if isinstance(value, str) and "\n" in value.strip():
-        fenced = code_block(_cut(value.strip("\n")))
+        fenced = code_block(_cut_text(value.strip("\n")))
         return f"- {name}:\n\n" + "\n".join(f"  {line}" for line in fenced.splitlines()) + "\n"
     return f"- {name}: {_one_line(value)}"
 
 
 def _one_line(value: JsonValue) -> str:
-    return _cut(" ".join(as_text(value).split()))
+    return _cut_text(" ".join(as_text(value).split()))
 
 
 CONTRACT = "## Answer contract"

@@ -296,7 +296,7 @@ def _commits_text(git: Git, parting: str, head: str) -> SanitizedText:
         "log", "-z", "--format=%h by %an: %B", f"--max-count={MOST_COMMITS}", "--reverse", f"{parting}..{head}"
     )
     messages = (each.strip()[:LONGEST_MESSAGE] for each in listed.decode("utf-8", "replace").split("\0"))
-    return _shortened(filter(None, messages), "commit messages", LONGEST_COMMITS)
+    return _shorten(filter(None, messages), "commit messages", LONGEST_COMMITS)
 
 
 def _files_text(changes: Sequence[FileChange]) -> SanitizedText:
@@ -314,7 +314,7 @@ def _diff_parts(changes: Iterable[FileChange], mark: str) -> Iterator[SanitizedT
         )
         if each.hunks:
             heading = sanitize_line(f"diff of {each.path}", "name of a changed file")
-            yield quote(heading, _shortened(lines, heading.text, LONGEST_FILE_DIFF), mark)
+            yield quote(heading, _shorten(lines, heading.text, LONGEST_FILE_DIFF), mark)
 
 
 def _pushed_since(git: Git, reviewed: ReviewedPull, changes: Sequence[FileChange], mark: str) -> SanitizedText:
@@ -333,11 +333,11 @@ def _pushed_since(git: Git, reviewed: ReviewedPull, changes: Sequence[FileChange
     lines = (
         line for each in new for line in (f"{each}:", *(f"  {line}" for hunk in each.hunks for line in hunk.lines))
     )
-    text = _shortened(lines, "what was pushed since the last review", LONGEST_DIFF // 2)
+    text = _shorten(lines, "what was pushed since the last review", LONGEST_DIFF // 2)
     return quote(SanitizedText(text=f"pushed {since}: this is what is new"), text, mark)
 
 
-def _shortened(lines: Iterable[str], where: str, most: int) -> SanitizedText:
+def _shorten(lines: Iterable[str], where: str, most: int) -> SanitizedText:
     """Return the lines as people see them, as many characters as fit."""
     whole = "\n".join(lines)
     text = sanitize_plain(whole[:most], where)

@@ -78,13 +78,13 @@ class Snapshots:
                 hint = "Free space on the disk."
                 raise StepflowError(f"A snapshot cannot be written: {exc.strerror}.", hint=hint) from exc
             if taken is None:
-                return SnapshotInfo(name=self._last, left_out=_described(self._left_out[self._last]))
+                return SnapshotInfo(name=self._last, left_out=_describe_left_out(self._left_out[self._last]))
             texts = _cut_off_texts(spool, taken)
             self._demand_no_secret(taken, spool)
             changed = self._diffs(starts, texts, taken) if run else [StepDiff()]
             size = self._store.add(taken.name, spool, SnapshotDiffs(step=changed[0], run=changed[-1]))
         self._last, self._left_out[taken.name] = taken.name, taken.left_out
-        return SnapshotInfo(name=taken.name, files=taken.files, bytes=size, left_out=_described(taken.left_out))
+        return SnapshotInfo(name=taken.name, files=taken.files, bytes=size, left_out=_describe_left_out(taken.left_out))
 
     def _demand_no_secret(self, taken: TakenSnapshot, pack: IO[bytes]) -> None:
         try:
@@ -138,7 +138,7 @@ def _cut_off_texts(spool: IO[bytes], taken: TakenSnapshot) -> list[bytes]:
     return texts
 
 
-def _described(left_out: Mapping[bytes, str]) -> tuple[str, ...]:
+def _describe_left_out(left_out: Mapping[bytes, str]) -> tuple[str, ...]:
     return tuple(f"{_printable(path)}: {why}" for path, why in sorted(left_out.items()))
 
 

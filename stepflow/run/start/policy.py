@@ -147,7 +147,7 @@ class Policy(InputMap):
         """Return the narrower network and its hosts. An entry of the inputs stays if the policy covers all of it."""
         network, hosts = inputs.network.narrowed_to(self.network), inputs.allowed_hosts
         if network is Network.ALLOW and self.network is Network.ALLOW:
-            hosts = self.allowed_hosts if inputs.network is Network.FULL else _covered(hosts, self.allowed_hosts)
+            hosts = self.allowed_hosts if inputs.network is Network.FULL else _keep_covered(hosts, self.allowed_hosts)
         if network is not Network.ALLOW or not hosts:
             return (Network.NONE if network is Network.ALLOW else network), ()
         return network, hosts
@@ -224,7 +224,7 @@ def _least(asked: float | None, most: float | None) -> float | None:
     return min((each for each in (asked, most) if each is not None), default=None)
 
 
-def _covered(entries: tuple[str, ...], limits: tuple[str, ...]) -> tuple[str, ...]:
+def _keep_covered(entries: tuple[str, ...], limits: tuple[str, ...]) -> tuple[str, ...]:
     """Return the entries of `allowed-hosts` that lead to nothing but hosts of the `limits`."""
     from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts  # noqa: PLC0415 - costs time that most runs need not pay
 

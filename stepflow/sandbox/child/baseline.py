@@ -66,12 +66,12 @@ class Baseline:
         `OperationRefused`."""
         with _open_packed(kept) as archive:
             try:
-                return self._restored(archive)
+                return self._restore_copy(archive)
             except (OSError, RecursionError, tarfile.TarError):
                 # Tools can leave trees that only programs made for it get rid of.
                 return self._made_anew(archive)
 
-    def _restored(self, archive: tarfile.TarFile) -> list[str]:
+    def _restore_copy(self, archive: tarfile.TarFile) -> list[str]:
         now = dict(self._scan())
         both = now.keys() & self._facts.keys()
         touched = {name for name in both if now[name] != self._facts[name] or not now[name].is_known}
@@ -92,7 +92,7 @@ class Baseline:
                 archive.extract(member, self._root)
         self._facts = dict(self._scan())
         topmost = (name for name in removed if os.path.dirname(name) not in removed)
-        return self._named(
+        return self._name_states(
             {**dict.fromkeys(added, "added"), **dict.fromkeys(changed, "changed"), **dict.fromkeys(topmost, "removed")}
         )
 
@@ -143,7 +143,7 @@ class Baseline:
     def _path(self, name: str) -> str:
         return os.path.join(self._root, name)
 
-    def _named(self, states: Mapping[str, str]) -> list[str]:
+    def _name_states(self, states: Mapping[str, str]) -> list[str]:
         parts = ((name.partition("/"), states[name]) for name in sorted(states))
         named = [f"{self._folders[folder]}/{below} ({state})" for (folder, _, below), state in parts]
         more = len(named) - _MOST_NAMED

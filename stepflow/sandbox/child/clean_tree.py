@@ -91,7 +91,7 @@ class Difference:
     trace: str
 
     def __str__(self) -> str:
-        return f"{self.state} {_quoted(self.path)}"
+        return f"{self.state} {_quote_path(self.path)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ class Look:
         then, now = _by_path(before.tracked), _by_path(self.tracked)
         paths = sorted(path for path in then.keys() | now.keys() if then.get(path) != now.get(path))
         head = (f"HEAD (from {before.head[:12]} to {self.head[:12]})",) if self.head != before.head else ()
-        return (*head, *map(_quoted, paths))
+        return (*head, *map(_quote_path, paths))
 
 
 class TreeWatch:
@@ -170,9 +170,9 @@ class TreeWatch:
         head, _ = self.head()
         against = commit or head
         with self._git_of(objects or self._repository, against, start, learns=objects is not None) as (own, known):
-            new_ignores, others = _untracked(own, start, known)
-            found = tuple(self._changed(own, start, known, writes_anew=writes_anew))
-        untracked = self._not_excused((self._difference(_UNTRACKED, path) for path in others), start)
+            new_ignores, others = _find_untracked(own, start, known)
+            found = tuple(self._find_changed(own, start, known, writes_anew=writes_anew))
+        untracked = self._without_excused((self._difference(_UNTRACKED, path) for path in others), start)
         return Look(
             head=head,
             commit=against,
@@ -206,22 +206,22 @@ class TreeWatch:
                 self._newest[top] = known
             yield own, known
 
-    def _changed(
+    def _find_changed(
         self, own: EngineGit, start: Start, known: Known, within: str = "", *, writes_anew: bool = False
     ) -> Iterator[Difference]:
         """What of the files that git tracks is not as the commit says; in submodules what is untracked as well."""
         raw = [self._difference(state, f"{within}{path}") for state, path in _differing(own)]
-        differing = list(self._not_excused(raw, start))
+        differing = list(self._without_excused(raw, start))
         fine: Mapping[str, bool] = {}
         if start.excused is not None:
             paths = [one.path.removeprefix(within) for one in differing if one.state == _CHANGED]
             fine = _as_committed(own, paths, b"" if within else start.attributes)
         if writes_anew:
-            touched = _touched(own, start.commit) - {one.path for one in raw}
+            touched = _touched_files(own, start.commit) - {one.path for one in raw}
             _write_anew(own, [*touched, *(path for path, is_same in fine.items() if not is_same)], start.attributes)
         yield from (one for one in differing if one.path.removeprefix(within) not in fine)
         for path, commit in known.submodules.items():
-            yield from self._not_excused(self._changed_in(f"{within}{path}", commit, start), start)
+            yield from self._without_excused(self._changed_in(f"{within}{path}", commit, start), start)
 
     def _changed_in(self, submodule: str, commit: str, start: Start) -> Iterable[Difference]:
         """The same of a submodule, from the start's index where it has one; nothing where it is not checked out."""
@@ -236,7 +236,7 @@ class TreeWatch:
             with self._git_of(repository, commit, start) as (own, known):
                 others = _Ignores(own, start.excludes, known).untracked()
                 untracked = (self._difference(_UNTRACKED, f"{submodule}/{path}") for path in others)
-                return (*self._changed(own, start, known, f"{submodule}/"), *untracked)
+                return (*self._find_changed(own, start, known, f"{submodule}/"), *untracked)
         except OperationRefused:
             # It does not even have the commit.
             return (self._difference(_CHANGED, submodule),)
@@ -244,7 +244,7 @@ class TreeWatch:
     def _difference(self, state: str, path: str) -> Difference:
         return Difference(state=state, path=path, trace=f"{state} {digest(os.path.join(self._repository.top, path))}")
 
-    def _not_excused(self, differences: Iterable[Difference], start: Start) -> Iterator[Difference]:
+    def _without_excused(self, differences: Iterable[Difference], start: Start) -> Iterator[Difference]:
         excused = start.excused or {}
         return (one for one in differences if excused.get(one.path) != one.trace)
 
@@ -294,7 +294,7 @@ def _differing(own: EngineGit) -> Iterator[tuple[str, str]]:
     return ((f" {state}", path) for state, path in zip(words[::2], words[1::2], strict=True))
 
 
-def _touched(own: EngineGit, since: str) -> set[str]:
+def _touched_files(own: EngineGit, since: str) -> set[str]:
     """The files that a clone may have otherwise than the start's: where attributes are others, that is all."""
     changed = own.ask("diff-tree", "-r", "-z", "--no-renames", "--name-only", "--diff-filter=d", since, "HEAD")
     if any(os.path.basename(path) == _ATTRIBUTES for path in changed):
@@ -312,7 +312,7 @@ def _write_anew(own: EngineGit, paths: Sequence[str], attributes: bytes) -> None
     words = ("checkout-index", "--force", "--quiet", f"--prefix={own.top}/", "-z", "--stdin")
     with contextlib.suppress(OperationRefused):
         # What cannot be written stays: git sees no difference in it.
-        own.with_work_tree("nothing").ask(*words, stdin=_joined(paths))
+        own.with_work_tree("nothing").ask(*words, stdin=_join_paths(paths))
 
 
 def _as_committed(own: EngineGit, paths: Sequence[str], attributes: bytes) -> Mapping[str, bool]:
@@ -326,7 +326,7 @@ def _as_committed(own: EngineGit, paths: Sequence[str], attributes: bytes) -> Ma
     with contextlib.suppress(OperationRefused):
         # Files of another size than the index knows would count as changed. What cannot be written is not there.
         own.ask("read-tree", "HEAD")
-        clone.ask("checkout-index", "--quiet", "-z", "--stdin", stdin=_joined(paths[:MOST_FILES]))
+        clone.ask("checkout-index", "--quiet", "-z", "--stdin", stdin=_join_paths(paths[:MOST_FILES]))
     found: dict[str, bool] = {}
     for path in paths[:MOST_FILES]:
         here, mode = _read_below(own.top, path)
@@ -388,10 +388,10 @@ class _Ignores:
         records = "".join(f"100644 {name}\t{path}\0" for path, name in named.items())
         self._own.ask("update-index", "-z", "--index-info", stdin=records.encode())
         # Of a file that is not checked out git reads the index.
-        self._own.ask("update-index", "-z", "--skip-worktree", "--stdin", stdin=_joined(named))
+        self._own.ask("update-index", "-z", "--skip-worktree", "--stdin", stdin=_join_paths(named))
 
 
-def _untracked(own: EngineGit, start: Start, known: Known) -> tuple[list[str], list[str]]:
+def _find_untracked(own: EngineGit, start: Start, known: Known) -> tuple[list[str], list[str]]:
     """New ignore files of folders in which the commit has nothing, which tools write for their caches; what is
     untracked by them, those of the start, and the commit's."""
     rules = _Ignores(own, start.excludes, known)
@@ -415,7 +415,7 @@ def _folders(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(path for path in paths if path.endswith("/"))
 
 
-def _joined(paths: Iterable[str]) -> bytes:
+def _join_paths(paths: Iterable[str]) -> bytes:
     return b"".join(os.fsencode(path) + b"\0" for path in paths)
 
 
@@ -432,7 +432,7 @@ def _is_shown(one: Difference, shown: frozenset[str]) -> bool:
     return one.path in shown or any(f"{folder}/" in shown for folder in _folders_above(one.path))
 
 
-def _quoted(path: str) -> str:
+def _quote_path(path: str) -> str:
     """A name with characters that would break a line of `git status`, in quotes as git writes it."""
     if not any(letter in '"\\' or not letter.isprintable() for letter in path):
         return path

@@ -60,7 +60,7 @@ def restrict(
         with _ruleset(abi, close_tcp=close_tcp) as ruleset:
             for paths, rights in ((read, READ), (write, WRITE), (devices, DEVICE)):
                 for path in paths:
-                    _allow(ruleset, path, rights & _handled(abi))
+                    _allow(ruleset, path, rights & _handled_rights(abi))
             _call(_RESTRICT_SELF, ruleset, 0)
     except OSError as exc:
         return 0, exc.strerror or str(exc)
@@ -74,7 +74,7 @@ def kernel_abi() -> int:
     return _call(_CREATE_RULESET, None, 0, _CREATE_RULESET_VERSION)
 
 
-def _handled(abi: int) -> int:
+def _handled_rights(abi: int) -> int:
     rights = _FIRST_RIGHTS
     for since, right in _LATER_RIGHTS:
         rights |= right if abi >= since else 0
@@ -87,7 +87,7 @@ def _ruleset(abi: int, *, close_tcp: bool) -> Iterator[int]:
     ruleset = _call(
         _CREATE_RULESET,
         _RULESET.pack(
-            _handled(abi),
+            _handled_rights(abi),
             _BIND_TCP | _CONNECT_TCP if close_tcp and abi >= ABI_TCP else 0,
             _SCOPE_ABSTRACT_UNIX_SOCKET | _SCOPE_SIGNAL if abi >= ABI_SCOPES else 0,
         ),

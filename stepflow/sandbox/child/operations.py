@@ -141,20 +141,20 @@ class State:
 
 
 def _load(descriptor: int) -> object:
-    with _kept(descriptor) as file:
+    with _keep_open(descriptor) as file:
         file.seek(0)
         return pickle.load(file)  # noqa: S301 - no tool can open the file
 
 
 def _store(descriptor: int, state: object) -> None:
     data = pickle.dumps(state)
-    with _kept(descriptor) as file:
+    with _keep_open(descriptor) as file:
         file.seek(0)
         file.write(data)
         file.truncate()
 
 
-def _kept(descriptor: int) -> IO[bytes]:
+def _keep_open(descriptor: int) -> IO[bytes]:
     return os.fdopen(os.dup(descriptor), "r+b")
 
 
@@ -165,7 +165,7 @@ def _locate(config: SandboxConfig, _request: object) -> Answer:
 
 def _begin(config: SandboxConfig, _request: object) -> Answer:
     with State.working() as state:
-        with _kept(KEPT_HOME) as kept:
+        with _keep_open(KEPT_HOME) as kept:
             state.baseline = Baseline(os.environ["HOME"], os.environ["TMPDIR"], kept)
         state.shared_memory = SharedMemory() if config.uid is not None else None
         if state.watch is None:
@@ -178,7 +178,7 @@ def _begin(config: SandboxConfig, _request: object) -> Answer:
             return {"unwatched": str(exc)}
         state.watch.begin()
         if state.judged:
-            with _kept(KEPT_GIT) as kept:
+            with _keep_open(KEPT_GIT) as kept:
                 state.judged.begin(state.watch.submodules(), kept)
     return {}
 
@@ -200,7 +200,7 @@ def _look(state: State, commit: str = "") -> Look:
     watch = state.watching()
     objects = None
     if state.judged:
-        with _kept(KEPT_GIT) as kept:
+        with _keep_open(KEPT_GIT) as kept:
             head, branch = watch.head()
             objects = state.judged.prepare(commit or head, branch, kept)
     return watch.look(commit, objects=objects, writes_anew=not commit)
@@ -226,12 +226,12 @@ def _before_check(_config: object, _request: object) -> Answer:
     restored = list[str]()
     with State.working() as state:
         if state.baseline:
-            with _kept(KEPT_HOME) as kept:
+            with _keep_open(KEPT_HOME) as kept:
                 restored = state.baseline.restore(kept)
         if state.shared_memory:
             state.shared_memory.restore()
         if state.judged and state.closing:
-            with _kept(KEPT_GIT) as kept:
+            with _keep_open(KEPT_GIT) as kept:
                 state.judged.put_in_place(_paths(state.closing.tracked), kept)
     return {"restored": restored}
 

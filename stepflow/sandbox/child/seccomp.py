@@ -183,7 +183,7 @@ _NULL = ctypes.c_ulong(0)
 def refuse(rules: tuple[SyscallRule, ...]) -> str:
     """Put a filter on this process for good; gives the problem, empty when it is in force."""
     try:
-        with _compiled(rules) as program:
+        with _compile(rules) as program:
             _succeed(_LIBC.prctl(_SET_SECCOMP, ctypes.c_ulong(_MODE_FILTER), program, _NULL, _NULL))
     except OSError as exc:
         return exc.strerror or str(exc)
@@ -195,7 +195,7 @@ def refuse_by_parent(rules: tuple[SyscallRule, ...], parent: int) -> str:
     here, for who holds the listener may let any call through."""
     with socket.socket(fileno=parent) as end:
         try:
-            with _compiled(rules) as program:
+            with _compile(rules) as program:
                 call, flags = _SECCOMP[os.uname().machine], _NEW_LISTENER | _WAIT_KILLABLE_RECV
                 listener = _succeed(
                     _LIBC.syscall(*map(ctypes.c_long, (call, _SET_MODE_FILTER, flags)), program),
@@ -210,7 +210,7 @@ def refuse_by_parent(rules: tuple[SyscallRule, ...], parent: int) -> str:
 
 
 @contextlib.contextmanager
-def _compiled(rules: tuple[SyscallRule, ...]) -> Iterator[bytes]:
+def _compile(rules: tuple[SyscallRule, ...]) -> Iterator[bytes]:
     """A struct sock_fprog: the number of instructions and, after padding, a pointer to them."""
     machine = os.uname().machine
     if machine not in NUMBERS or struct.calcsize("P") != 8 or not hasattr(_LIBC, "prctl"):

@@ -327,7 +327,7 @@ class SnapshotRepository:
         wanted = [path for path in paths if path not in left]
         words = ("update-index", "-q", "--refresh", "--add", "--remove", "--replace", "-z", "--stdin")
         while wanted:
-            complaint = self._own.run(*words, stdin=_joined(wanted), fine=(0, 1, 128)).complaint
+            complaint = self._own.run(*words, stdin=_join_paths(wanted), fine=(0, 1, 128)).complaint
             # A file may change while it is read.
             failed = {os.fsencode(path) for path in _UNREADABLE.findall(complaint)} & set(wanted)
             if not failed and "fatal: " not in complaint:
@@ -339,7 +339,7 @@ class SnapshotRepository:
         return left
 
     def _drop(self, paths: Iterable[bytes]) -> None:
-        self._own("update-index", "--force-remove", "-z", "--stdin", stdin=_joined(paths))
+        self._own("update-index", "--force-remove", "-z", "--stdin", stdin=_join_paths(paths))
 
     def _read(self, name: str) -> SnapshotState:
         """What a snapshot says, whose objects are all there."""
@@ -424,7 +424,7 @@ class SnapshotRepository:
     def _borrowed(self) -> dict[str, str]:
         if not self.has_repository:
             return {}
-        return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(self.objects), "GIT_SHALLOW_FILE": self.shallow}
+        return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": _quote_path(self.objects), "GIT_SHALLOW_FILE": self.shallow}
 
     @property
     def _theirs(self) -> Git:
@@ -452,11 +452,11 @@ def _is_in(path: bytes, places: Collection[bytes]) -> bool:
     return bool(path)
 
 
-def _joined(paths: Iterable[bytes]) -> bytes:
+def _join_paths(paths: Iterable[bytes]) -> bytes:
     """Paths as git reads them."""
     return b"".join(path + b"\0" for path in paths)
 
 
-def _quoted(path: str) -> str:
+def _quote_path(path: str) -> str:
     """A path in a list that colons part."""
     return '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'
