@@ -40,8 +40,8 @@ test: $(VENV)/.dev ## the fast tests, in parallel
 # A sample of the slow tests, in which each file and each table has its part; STEPFLOW_FULL=1 runs all, as CI does once a week.
 SLOW := $(if $(STEPFLOW_FULL),,and not weekly)
 
-PROPERTIES ?= $(if $(STEPFLOW_FULL),2000,200)
-whole: $(VENV)/.dev ## slow tests that need no Docker: properties on 200 examples (PROPERTIES=…), whole runs, hostile tools, times; and branch coverage of the engine
+PROPERTIES ?= $(if $(STEPFLOW_FULL),2000,100)
+whole: $(VENV)/.dev ## slow tests that need no Docker: properties on 100 examples (PROPERTIES=…), whole runs, hostile tools, times; and branch coverage of the engine
 	$(BIN)/python -m pytest -n 2 tests/engine tests/domain --cov
 	STEPFLOW_PROPERTIES=$(PROPERTIES) $(BIN)/python -m pytest -n 2 -m properties
 	$(BIN)/python -m pytest -n 3 -m "whole and not alone $(SLOW)"

@@ -98,6 +98,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(usual, "read_timeout", 2.0)
 
 
+@pytest.mark.weekly
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("impatient")
 def test_a_run_through_every_fault_completes_and_llmock_finds_no_misbehavior(

@@ -27,6 +27,7 @@ RESULT = 2_000
 
 
 @pytest.mark.whole
+@pytest.mark.weekly
 def test_a_step_of_two_hundred_calls_in_a_small_window_is_billed_as_a_bare_loop_with_perfect_caching(tmp_path: Path):
     """400 KB of results in a window of 120,000 tokens; the bare loop has room for all of it."""
     checkout = make_long_step(tmp_path)

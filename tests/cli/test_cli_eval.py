@@ -314,6 +314,7 @@ def test_a_killed_run_of_unknown_price_counts_as_its_whole_budget(project: Path,
 
 
 @pytest.mark.whole
+@pytest.mark.weekly
 def test_a_killed_eval_goes_on_without_paying_twice(project: Path, model: MessagesApi, capsys) -> None:
     write_case(project, 7)
     write_case(project, 8)

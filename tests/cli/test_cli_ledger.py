@@ -80,6 +80,7 @@ def test_small_history_is_read_exactly_and_fits_its_published_schema(read: Read)
 
 
 @pytest.mark.whole
+@pytest.mark.weekly
 def test_ten_thousand_pull_requests_are_read_exactly_within_the_limit_of_a_jobs_token(read: Read) -> None:
     world = many_pulls(10_000)
     for number in range(500):

@@ -13,7 +13,7 @@ from toolbox_world import Box, git, root_only
 
 from stepflow.domain.checkout import Closing, CommandRequest, CommandResult
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.child.git import Git
+from stepflow.sandbox.child.git import GitProgram
 from stepflow.sandbox.child.paths import OperationRefused
 from stepflow.sandbox.workspace import make_workspace
 from tests.build import make_validator
@@ -383,7 +383,7 @@ def test_tools_find_the_repository_of_their_submodule_again(work, with_submodule
 
 def test_what_git_prints_is_read_whole_or_refused_and_never_cut() -> None:
     def printed(size: int) -> bytes:
-        return Git(top="/")("-c", f"alias.zeros=!head -c {size} /dev/zero", "zeros")
+        return GitProgram(top="/")("-c", f"alias.zeros=!head -c {size} /dev/zero", "zeros")
 
     assert len(printed(2 * 1024**2)) == 2 * 1024**2
     with pytest.raises(OperationRefused, match=r"prints more than \d+ bytes"):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import IO
 
 from .enter_sandbox import config_variables
-from .git import ALTERNATES, NO_CONFIGURATION, NO_PROGRAMS, Git, Repository, engine_git, run_program
+from .git import ALTERNATES, NO_CONFIGURATION, NO_PROGRAMS, GitProgram, Repository, engine_git, run_program
 from .paths import Key, OperationRefused, key_of, remove
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - whose content is looked at
@@ -322,7 +322,7 @@ class JudgedRepository:
                 git("update-ref", self._branch, self._commit)
                 git("symbolic-ref", "HEAD", self._branch)
 
-    def _git(self, path: str = "") -> Git:
+    def _git(self, path: str = "") -> GitProgram:
         """git in the judged repository, or in a submodule's."""
         environment = {
             "GIT_DIR": os.path.join(self._judged, path, _GIT),
@@ -330,7 +330,7 @@ class JudgedRepository:
             **NO_CONFIGURATION,
             **config_variables(_OWN_SETTINGS),
         }
-        return Git(top=self._top, environment=environment)
+        return GitProgram(top=self._top, environment=environment)
 
 
 def _move(path: str, source: str, target: str) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from .git import MOST_CHANGED, EngineGit, Git, Repository, engine_git
+from .git import MOST_CHANGED, EngineGit, GitProgram, Repository, engine_git
 from .paths import MOST_FILES, OperationRefused, digest, open_folder, read_regular
 
 #: Files are compared byte for byte: no attribute of the work tree lets a changed one look unchanged.
@@ -57,7 +57,7 @@ class Start:
 def read_start(top: str, commit: str) -> Start:
     """Read the rules beside this commit, with the git of the checkout: no tool has run yet. Raises
     `OperationRefused`."""
-    git = Git(top=top)
+    git = GitProgram(top=top)
     excludes, attributes = git("rev-parse", "--git-path", "info/exclude", "--git-path", "info/attributes").splitlines()
     configured = git.run("config", "--type=path", "--get", "core.excludesFile", fine=None)
     configured_excludes = "" if configured.exit_code else os.fsdecode(configured.output).rstrip("\n")
@@ -74,7 +74,7 @@ def _rules(path: str) -> bytes:
     return read_regular(path, _RULE_BYTES)[0] + b"\n"
 
 
-def _settings(git: Git) -> Iterator[tuple[str, str]]:
+def _settings(git: GitProgram) -> Iterator[tuple[str, str]]:
     """Every setting that counts, in git's order: where a key stands twice, the later one holds."""
     for record in git.ask("config", "--list", "-z"):
         key, assigned, value = record.partition("\n")
@@ -148,7 +148,7 @@ class TreeWatch:
         self._first = dict(self._newest)
         excused: dict[str, str] = {}
         if look.differences:
-            shown = frozenset(record[3:] for record in Git(top=top).ask(*_STATUS))
+            shown = frozenset(record[3:] for record in GitProgram(top=top).ask(*_STATUS))
             excused = {one.path: one.trace for one in look.differences if not _is_shown(one, shown)}
         self._start = replace(start, excused=excused)
 

@@ -74,7 +74,7 @@ class PrintsTooMuch(OperationRefused):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Git:
+class GitProgram:
     """git with these variables, for the files below `top`. Without a deadline each call has two minutes. What is not
     `fine` is refused with the `failure`, by default the command's name."""
 
@@ -301,7 +301,7 @@ class Repository:
         commit = branch = ""
         with suppress(OperationRefused):
             refuse_to_wait(self.folder)
-            git = Git(top=self.top, environment={"GIT_DIR": self.folder, "GIT_WORK_TREE": self.top})
+            git = GitProgram(top=self.top, environment={"GIT_DIR": self.folder, "GIT_WORK_TREE": self.top})
             commit = git.line("rev-parse", "--verify", "HEAD")
             branch = os.fsdecode(git.run("symbolic-ref", "--quiet", "HEAD", fine=(0, 1)).output).removesuffix("\n")
         if not commit:
@@ -310,7 +310,7 @@ class Repository:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineGit(Git):
+class EngineGit(GitProgram):
     """Git that knows one repository, one commit as HEAD, and the settings and rules that it is given, all of it in the
     folder."""
 

@@ -21,7 +21,7 @@ from .git import (
     MOST_CHANGED,
     NO_CONFIGURATION,
     NO_PROGRAMS,
-    Git,
+    GitProgram,
     PrintsTooMuch,
     Sink,
     refuse_to_wait,
@@ -412,7 +412,7 @@ class SnapshotRepository:
             self._theirs("read-tree", tree)
 
     @property
-    def _own(self) -> Git:
+    def _own(self) -> GitProgram:
         """git in the private repository, which borrows the objects of the workspace's."""
         return self._git(self._private | NO_CONFIGURATION)
 
@@ -427,13 +427,13 @@ class SnapshotRepository:
         return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": _quote_path(self.objects), "GIT_SHALLOW_FILE": self.shallow}
 
     @property
-    def _theirs(self) -> Git:
+    def _theirs(self) -> GitProgram:
         """git in the workspace's own repository, with its configuration and the personal one."""
         return self._git({"GIT_DIR": f"{self.checkout}/.git", "GIT_WORK_TREE": self.checkout})
 
-    def _git(self, environment: Mapping[str, str], *settings: tuple[str, str]) -> Git:
+    def _git(self, environment: Mapping[str, str], *settings: tuple[str, str]) -> GitProgram:
         """git with these variables and settings, which do not count against its own."""
-        return Git(
+        return GitProgram(
             top=self.checkout,
             environment={**_ENVIRONMENT, **environment, **config_variables((*settings, *_SETTINGS))},
             folder=self.folder,
