@@ -93,11 +93,6 @@ def check_caps(request: RunRequest, agent: AgentDefinition, now: float, *, is_re
             raise BeyondCap(reason, hint=hint) if is_stranger else Refused(reason, hint=hint)
 
 
-def run_budget(agent: AgentDefinition, inputs: Inputs) -> float:
-    """Return what a run may cost, in US dollars: the lower of the agent's own budget and the input."""
-    return min(inputs.budget_usd, agent.budget_usd or inputs.budget_usd)
-
-
 def _read_past(reader: RepositoryReader, inputs: Inputs, agent: AgentDefinition, now: datetime) -> Past:
     """Read the day of the repository until now, or its month if that has a cap."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -134,7 +129,7 @@ def describe_reached_cap(inputs: Inputs, agent: AgentDefinition, trigger: Trigge
     costs = {(by, issue): cost for (by, issue, its), cost in past.costs.items() if its == name}
     said = {issue: cost.runs for (by, issue), cost in costs.items() if by == marker_word(agent.name)}
     silent = Counter(start.issue for start in admitted) - Counter(said)
-    budget = 0.0 if inputs.provider is Provider.SCRIPTED else run_budget(agent, inputs)
+    budget = 0.0 if inputs.provider is Provider.SCRIPTED else inputs.budget(agent)
     spent, kept = sum(cost.cost.usd for cost in costs.values()), silent.total() * budget
     if spent + kept + budget <= cap:
         return ""

@@ -32,7 +32,7 @@ from stepflow.model.anthropic_model import AnthropicModel
 from stepflow.model.logins import ModelAccess, WorkloadIdentity, address_of
 from stepflow.model.scenario import RecordingModel, Scenario, ScriptedModel
 from stepflow.ports import Clock, Commands, CustomVerdict, Model, Schemas, Tools
-from stepflow.run.caps import check_caps, run_budget
+from stepflow.run.caps import check_caps
 from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.issue import (
     Subject,
@@ -271,7 +271,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             notes=(*unset_variables(request), *network, *subject.notes, *warnings),
             model=recording or model,
             recording=recording,
-            limits=limits_of(agent, inputs, now=now, spent=subject.spent or (Spent() if resumed_run else None)),
+            limits=inputs.limits(agent, now=now, spent=subject.spent or (Spent() if resumed_run else None)),
             verdict=verdict,
             spent=subject.spent,
             resources=opened.pop_all(),
@@ -340,25 +340,6 @@ def run_arguments(
 def clock_for(inputs: Inputs) -> Clock:
     """Return the clock that fits the model: a scripted one never needs waiting."""
     return RehearsalClock() if inputs.provider is Provider.SCRIPTED else SystemClock()
-
-
-def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float, spent: Spent | None = None) -> Limits:
-    """Return the limits of a run that starts now. Inputs take precedence over the agent's own limits; `spent` is the
-    cost of other runs on the issue, if known."""
-    usd, before = run_budget(agent, inputs), None
-    if spent and inputs.budget_usd_per_issue is not None and inputs.budget_usd_per_issue - spent.usd < usd:
-        # May be negative: then nothing is left, and the reason can still name the whole budget.
-        usd, before = inputs.budget_usd_per_issue - spent.usd, spent.usd
-    limits = agent.verdict.limits
-    return replace(
-        limits,
-        iterations=agent.cap(inputs.max_iterations or limits.iterations),
-        tokens=inputs.budget_tokens,
-        usd=usd,
-        spent_before=before,
-        usd_by_agent=before is None and usd < inputs.budget_usd,
-        deadline=now + inputs.timeout_minutes * 60,
-    )
 
 
 def scenario_of(request: RunRequest) -> Scenario | None:

@@ -22,7 +22,6 @@ from stepflow.errors import BoundaryError, DefinitionError, InputError
 from stepflow.journal.file import iter_journal
 from stepflow.modes.eval.cases import EVALS, EvalCase, NamedCase
 from stepflow.report.collect import ReportFacts, collect_report
-from stepflow.run.caps import run_budget
 from stepflow.run.clock import Cancellation
 from stepflow.run.execute import drive_run
 from stepflow.run.prepare import clock_for, load_requested, prepare_run
@@ -308,5 +307,5 @@ def _read(request: RunRequest, name: str) -> Definition:
     return Definition(
         agents=request.definition_root / AGENTS,
         variant=Variant(name=name, digest=agent.digest),
-        run_usd=run_budget(agent, request.inputs),
+        run_usd=request.inputs.budget(agent),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any, Self, get_args
 
@@ -20,8 +21,11 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.json import JsonObject
 from stepflow.domain.proof import MOST_HUNKS, HunkPolicy, ProofSettings
+from stepflow.domain.run import Limits
+from stepflow.domain.text import Spent
 from stepflow.domain.words import (
     Allowance,
     BaseChecks,
@@ -377,6 +381,28 @@ class Inputs(BaseModel):
         }
         options: JsonObject = self.model_dump(mode="json", by_alias=True, exclude=others)
         return options
+
+    def budget(self, agent: AgentDefinition) -> float:
+        """Return what a run may cost, in US dollars: the lower of the agent's own budget and the input."""
+        return min(self.budget_usd, agent.budget_usd or self.budget_usd)
+
+    def limits(self, agent: AgentDefinition, *, now: float, spent: Spent | None = None) -> Limits:
+        """Return the limits of a run that starts now. Inputs take precedence over the agent's own limits; `spent` is
+        the cost of other runs on the issue, if known."""
+        dollars, before = self.budget(agent), None
+        if spent and self.budget_usd_per_issue is not None and self.budget_usd_per_issue - spent.usd < dollars:
+            # May be negative: then nothing is left, and the reason can still name the whole budget.
+            dollars, before = self.budget_usd_per_issue - spent.usd, spent.usd
+        limits = agent.verdict.limits
+        return replace(
+            limits,
+            iterations=agent.cap(self.max_iterations or limits.iterations),
+            tokens=self.budget_tokens,
+            usd=dollars,
+            spent_before=before,
+            usd_by_agent=before is None and dollars < self.budget_usd,
+            deadline=now + self.timeout_minutes * 60,
+        )
 
     def secrets(self) -> tuple[str, ...]:
         """Return the secret values, none of which may appear in any output."""
