@@ -90,6 +90,13 @@ LED_ASTRAY = {
         "git update-index --refresh; git ls-files new.py",
         ["new.py"],
     ),
+    "a branch that stands for another commit": (
+        "echo forged > hello.txt; git add hello.txt; ref=refs/replace/$(git rev-parse HEAD~1); "
+        "mkdir -p .git/refs/replace; "
+        'git commit-tree -m work $(git write-tree) > .git/$ref; echo "ref: $ref" > .git/HEAD',
+        "git show HEAD:hello.txt; git for-each-ref refs/replace",
+        ["forged"],
+    ),
 }
 #: The same, all of it at once.
 LED_ASTRAY_TOGETHER = {

@@ -72,13 +72,34 @@ class TestTree:
         assert box.sh("ls ~/ran").exit_code != 0
         assert box.sh("git status; ls ~/ran").exit_code == 0
 
-    @pytest.mark.parametrize("path", [".git/config", ".git/refs/heads/main"])
-    def test_a_pipe_where_git_expects_a_file_holds_nobody_up(self, box, path):
+    @pytest.mark.parametrize(
+        "script",
+        [
+            "rm .git/config; mkfifo .git/config",
+            "rm .git/refs/heads/main; mkfifo .git/refs/heads/main",
+            pytest.param(
+                "mkdir -p .git/refs/heads/a/b; mkfifo .git/refs/heads/a/b/c; echo 'ref: refs/heads/a/b/c' > .git/HEAD",
+                marks=pytest.mark.whole,
+            ),
+            pytest.param("mkfifo pipe; git config include.path $PWD/pipe", marks=pytest.mark.whole),
+        ],
+    )
+    def test_a_pipe_where_git_expects_a_file_holds_nobody_up(self, box, script):
         box.toolbox.tree()
-        box.sh(f"rm -f {path}; mkfifo {path}")
+        assert box.sh(script).exit_code == 0
         begun = time.monotonic()
         box.toolbox.tree()
         assert time.monotonic() - begun < 20
+
+    def test_a_personal_configuration_that_is_a_pipe_does_not_count(self, box):
+        before = box.toolbox.tree()
+        assert box.sh("mkfifo ~/.gitconfig").exit_code == 0
+        assert box.toolbox.tree() == before
+
+    def test_a_pipe_among_files_of_gits_is_named(self, box):
+        box.toolbox.tree()
+        assert box.sh("mkfifo .git/pipe").exit_code == 0
+        assert ".git/pipe' is not a regular file" in box.toolbox.tree().problem
 
     def test_the_users_index_stays_as_it_is(self, box):
         box.sh("echo s > staged; git add staged")

@@ -23,6 +23,8 @@ from .paths import OperationRefused, digest, read_regular
 Sink = Callable[[bytes], object]
 
 GIT_TIMEOUT = 120.0
+#: Git may wait for a pipe that a configuration or a ref leads to.
+_HEAD_SECONDS = 10.0
 _PIECE = 65536
 #: Seconds without output after which it is asked whether git has ended.
 _BEAT = 0.1
@@ -41,6 +43,7 @@ _LONGEST = 8192
 ALTERNATES = "objects/info/alternates"
 _LENDERS = ("commondir", ALTERNATES, "info/grafts")
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+BRANCHES = "refs/heads/"
 _ERROR_BYTES = 1024 * 1024
 #: Of what git prints so much is read by default.
 _OUTPUT_BYTES = 64 * 1024 * 1024
@@ -298,15 +301,16 @@ class Repository:
 
     def head(self) -> tuple[str, str]:
         """The commit that HEAD stands on, and the branch if it stands on one. Raises `OperationRefused`."""
-        commit = branch = ""
-        with suppress(OperationRefused):
-            refuse_to_wait(self.folder)
-            git = GitProgram(top=self.top, environment={"GIT_DIR": self.folder, "GIT_WORK_TREE": self.top})
-            commit = git.line("rev-parse", "--verify", "HEAD")
-            branch = os.fsdecode(git.run("symbolic-ref", "--quiet", "HEAD", fine=(0, 1)).output).removesuffix("\n")
-        if not commit:
+        refuse_to_wait(self.folder)
+        environment = {"GIT_DIR": self.folder, "GIT_WORK_TREE": self.top, **NO_CONFIGURATION}
+        git = GitProgram(top=self.top, environment=environment, seconds=_HEAD_SECONDS)
+        ended = git.run("rev-parse", "--verify", "HEAD", fine=(0, 128))
+        if ended.exit_code:
             raise OperationRefused("there is no commit yet")
-        return commit, branch
+        named = git.run("symbolic-ref", "--quiet", "HEAD", fine=(0, 1)).output
+        commit, branch = ended.output.decode().strip(), os.fsdecode(named).removesuffix("\n")
+        # A link may lead to what is no branch, such as a replacement of a commit.
+        return commit, branch if branch.startswith(BRANCHES) else ""
 
 
 @dataclass(frozen=True, kw_only=True)

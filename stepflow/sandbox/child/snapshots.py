@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 
 from .enter_sandbox import config_variables
 from .git import (
+    BRANCHES,
     COMMIT,
     MOST_CHANGED,
     NO_CONFIGURATION,
@@ -34,7 +35,6 @@ _MOST_EXCLUDED = 50
 _MOST_UNREADABLE = 20
 #: An ignore file that is put back or goes lets other files show.
 _ROUNDS = 5
-_BRANCHES = "refs/heads/"
 _NESTED = "is a repository of its own"
 _EMPTY_TREES = {
     "sha1": "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
@@ -274,7 +274,7 @@ class SnapshotRepository:
         ended = self._theirs.run("rev-parse", "HEAD", "--symbolic-full-name", "HEAD", fine=(0, 128))
         output = self._theirs("symbolic-ref", "HEAD") if ended.exit_code else ended.output
         *commit, branch = os.fsdecode(output).removesuffix("\n").split("\n")
-        if branch != "HEAD" and not branch.startswith(_BRANCHES):
+        if branch != "HEAD" and not branch.startswith(BRANCHES):
             raise OperationRefused(f"HEAD stands on {branch!r}, which is no branch.")
         return "".join(commit), branch.removeprefix("HEAD")
 
@@ -353,7 +353,7 @@ class SnapshotRepository:
         objects = [one for one in (state.commit, state.staged) if one]
         if not all(COMMIT.fullmatch(one) for one in objects):
             raise OperationRefused(f"The snapshot {name} names what is no object.")
-        if state.branch and not state.branch.startswith(_BRANCHES):
+        if state.branch and not state.branch.startswith(BRANCHES):
             raise OperationRefused("HEAD of the snapshot stands on no branch.")
         if self.has_repository and not (state.branch or state.commit):
             raise OperationRefused("HEAD of the snapshot stands nowhere.")
