@@ -126,8 +126,7 @@ def _may_comment(prepared: Prepared) -> bool:
     """Whether the workflow and the agent allow the comment, and it is not the result of an earlier part of the run."""
     inputs, resumed_run = prepared.request.inputs, prepared.resumed_run
     has_result = resumed_run is not None and any(
-        isinstance(each, events.EffectApplied) and each.kind is EffectKind.POST_COMMENT
-        for each in resumed_run.events
+        isinstance(event, events.EffectApplied) and event.kind is EffectKind.POST_COMMENT
         for event in resumed_run.events
     )
     wanted = inputs.progress is Progress.COMMENT and inputs.boundary is BoundaryMode.GITHUB
