@@ -209,7 +209,7 @@ def _add_to_period(marker: Marker | None, run: str, whole: Spent, period: str) -
 
 
 def read_marker(body: str) -> Marker | None:
-    """Read the marker in the last line of a comment; None unless `marked` has made the whole comment."""
+    """Read the marker in the last line of a comment; None unless `mark_comment` has made the whole comment."""
     if (match := _own(body)) is None:
         return None
     return Marker(

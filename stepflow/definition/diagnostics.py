@@ -60,7 +60,7 @@ def escape_control(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def find_columns(
+def find_place(
     problem: Problem, word: str, text: str, positions: Positions | None
 ) -> tuple[int | None, int | None, int | None]:
     """The line of a problem, its first column and the one after its last, as far as they are known.
@@ -124,7 +124,7 @@ class Diagnostics:
         positions = self.positions.get(problem.file)
         line, column, end = (problem.line, problem.column, None)
         if text is not None:
-            line, column, end = find_columns(problem, word, text, positions)
+            line, column, end = find_place(problem, word, text, positions)
         return replace(
             problem,
             file=escape_control(file_below(prefix, problem.file)),

@@ -95,7 +95,7 @@ def text_of(content: bytes) -> str:
 
 def read_start_below(folder: Path, path: str | PurePath, *, most: int) -> tuple[bytes, int]:
     """The first bytes of such a file, at most `most`, and its size."""
-    with _open_folder(folder, path) as fd, open(fd, "rb", closefd=False) as file:
+    with _open_below(folder, path) as fd, open(fd, "rb", closefd=False) as file:
         return file.read(most), os.fstat(fd).st_size
 
 
@@ -113,7 +113,7 @@ def first_link(folder: Path, path: PurePath) -> str:
 
 
 @contextmanager
-def _open_folder(folder: Path, path: str | PurePath) -> Iterator[int]:
+def _open_below(folder: Path, path: str | PurePath) -> Iterator[int]:
     names = PurePosixPath(path).parts
     if not names or ".." in names or names[0].startswith("/"):
         raise FileRefused(Why.OUTSIDE, "lies outside the folder that it must be in")

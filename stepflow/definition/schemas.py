@@ -104,10 +104,10 @@ class SchemaFolder:
 
     def add(self, code: str, at: SchemaLocation, message: str, fix: str) -> None:
         """Report a problem at a node, also of a schema in the registry itself."""
-        problems, pointer = self._read_written(at)
+        problems, pointer = self._place_written(at)
         problems.add(code, pointer, message, fix)
 
-    def _read_written(self, at: SchemaLocation) -> tuple[FileProblems, str]:
+    def _place_written(self, at: SchemaLocation) -> tuple[FileProblems, str]:
         if at.file in self._inline:
             return self.registry.diagnostics.of(self.registry.file), self._inline[at.file] + at.pointer
         return self.registry.diagnostics.of(at.file), at.pointer
@@ -117,7 +117,7 @@ class SchemaFolder:
         if fault.at is None:
             self.registry.add(fault.code, at, message, fault.fix)
             return
-        problems, pointer = self._read_written(fault.at)
+        problems, pointer = self._place_written(fault.at)
         place = (fault.code, problems.file, pointer)
         if place in self._reported:  # several steps may meet the same fault
             return

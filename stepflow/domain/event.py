@@ -444,18 +444,19 @@ class Routed:
     event: Literal["routed"] = "routed"
 
 
-#: Before the first step: the process, its sandbox, and what was read.
-OpeningEvent = RunStarted | RunResumed | SnapshotTaken | SnapshotFailed | LayerReported | CanariesTried | HostsRequested
+#: At any time: of the process, its snapshots and its sandbox.
+ProcessEvent = RunStarted | RunResumed | SnapshotTaken | SnapshotFailed | LayerReported | CanariesTried | HostsRequested
+#: Before the first step: what was read, and what the checks say of the base.
 IntakeEvent = TextRemoved | ImagesRead | BaseChecked
 #: Inside a step: what the model is asked and answers, what runs for it, and what its answer means.
 ModelEvent = IterationStarted | SchemaFailed | PromptRendered | ModelWaited | ModelTurned | AnswerLost | CacheRenewed
-ToolEvent = ToolStarted | ContextOverflowed | ModelChanged | RequestAdapted | ToolCalled | CommandRan | UserMessage
+DialogueEvent = ToolStarted | ContextOverflowed | ModelChanged | RequestAdapted | ToolCalled | CommandRan | UserMessage
 AnswerEvent = CheckJudged | StepAnswered | Routed
-StepEvent = ModelEvent | ToolEvent | AnswerEvent
+StepEvent = ModelEvent | DialogueEvent | AnswerEvent
 #: After a step: a closing's checks, an approval, the end of the flow, and what is written.
 ClosingEvent = ValidatorRan | CompletionJudged | ApprovalAsked | ApprovalAnswered | FlowEnded | WorkCollected
 EffectEvent = SuggestionsTried | EffectPlanned | EffectApplied | FailureReported | IssueCostSummed
-Event = OpeningEvent | IntakeEvent | StepEvent | ClosingEvent | EffectEvent | Noted | RunFinished
+Event = ProcessEvent | IntakeEvent | StepEvent | ClosingEvent | EffectEvent | Noted | RunFinished
 
 
 @dataclass(frozen=True, kw_only=True)

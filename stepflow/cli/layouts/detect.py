@@ -34,7 +34,7 @@ from stepflow.domain.proof import TESTS_PLACEHOLDER
 from stepflow.sandbox.host_git import ask_git
 
 
-def _locked_python(repository: RepositoryFiles) -> str:
+def _cargo_locked(repository: RepositoryFiles) -> str:
     return " --locked" if repository.find("Cargo.lock") else ""
 
 
@@ -152,8 +152,8 @@ LAYOUTS = (
     ProjectLayout(
         files=("Cargo.toml",),
         language="rust",
-        checks=lambda repository: [("test", f"cargo test --quiet{_locked_python(repository)}")],
-        setup=_alone(lambda repository: [f"cargo fetch --quiet{_locked_python(repository)}"]),
+        checks=lambda repository: [("test", f"cargo test --quiet{_cargo_locked(repository)}")],
+        setup=_alone(lambda repository: [f"cargo fetch --quiet{_cargo_locked(repository)}"]),
         debian=lambda _repository: "cargo",
     ),
     ProjectLayout(

@@ -41,7 +41,7 @@ def find_interval(wins: int, losses: int, ties: int) -> tuple[float, float]:
     """Return the bounds of the means that are not rejected."""
     center = (wins - losses) / max(1, wins + losses + ties)
 
-    def probability_at(outside: float) -> float:
+    def find_bound(outside: float) -> float:
         inside = max(-LARGEST_MEAN, min(LARGEST_MEAN, center))
         if wealth_against(outside * LARGEST_MEAN, wins, losses, ties) < REJECTING_WEALTH:
             return outside
@@ -53,7 +53,7 @@ def find_interval(wins: int, losses: int, ties: int) -> tuple[float, float]:
                 outside = middle
         return outside
 
-    return probability_at(-1.0), probability_at(1.0)
+    return find_bound(-1.0), find_bound(1.0)
 
 
 def wealth_against(mean: float, wins: int, losses: int, ties: int) -> float:

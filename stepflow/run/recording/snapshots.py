@@ -263,7 +263,7 @@ class SnapshottingPorts:
     snapshotter: Snapshotter
 
     def append(self, event: events.Event) -> None:
-        """Record the event, and when an iteration begins."""
+        """Record the event. If an iteration begins, the snapshotter is told before."""
         if isinstance(event, events.IterationStarted):
             self.snapshotter.begin_iteration()
         self.ports.journal.append(event)
