@@ -330,3 +330,12 @@ class TestDamagedStores:
     def test_a_name_that_is_none_is_told(self, stored, name):
         with pytest.raises(StepflowError, match=r"no snapshot|cannot be read"):
             stored[0].snapshots.restore(name)
+
+
+def test_a_full_store_takes_nothing_more(one, monkeypatch):
+    first = one.snapshots.take()
+    monkeypatch.setattr("stepflow.journal.snapshots.SnapshotStore.free_bytes", 0)
+    one.sh("mkdir d; cd d; for n in $(seq 2000); do : > $n; done")
+    info = one.snapshots.take(step=first.name, run=first.name)
+    assert info.name == first.name
+    assert info.problem == "git pack-objects prints more than 0 bytes"

@@ -100,13 +100,14 @@ class GitProgram:
     ) -> Ended:
         """Run git to its end. Raises `OperationRefused` for an exit code that is not `fine`, `PrintsTooMuch` for more
         than `limit` bytes; what the sink raises ends it."""
-        output, left = bytearray(), limit or (math.inf if sink else _OUTPUT_BYTES)
+        most = limit if limit is not None else math.inf if sink else _OUTPUT_BYTES
+        output, left = bytearray(), most
 
         def take(data: bytes) -> None:
             nonlocal left
             left -= len(data)
             if left < 0:
-                raise PrintsTooMuch(f"git {words[0]} prints more than {limit or _OUTPUT_BYTES} bytes")
+                raise PrintsTooMuch(f"git {words[0]} prints more than {most} bytes")
             (sink or output.extend)(data)
 
         seconds = self.seconds if self.deadline is None else max(self.deadline - time.monotonic(), 0.0)
