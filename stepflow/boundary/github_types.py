@@ -47,7 +47,7 @@ N = TypeVar("N", bound=Answer)
 
 
 class ListPage(Answer, Generic[N]):
-    """A page of a list of GraphQL's; `after` asks for the page after it when there are more. GitHub sends null for a
+    """A page of a GraphQL list; `after` requests the next page, if there is one. GitHub sends null for a
     node that the token may not read."""
 
     nodes: Annotated[tuple[N, ...], BeforeValidator(lambda nodes: tuple(filter(None, nodes or ())))]

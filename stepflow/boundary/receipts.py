@@ -62,7 +62,7 @@ def _is_own_push(github: GitHub, pushed: Receipt, number: int, url: str) -> bool
 
 
 def _is_own_text(github: GitHub, receipt: Receipt, *, run: str, agent: str, issue: int) -> bool:
-    """Whether that is where our account's comment or review of this run is."""
+    """Whether the receipt leads to our account's comment or review of this run."""
     try:
         if receipt.kind is EffectKind.POST_COMMENT:
             texts: tuple[Comment, ...] = github.comments(issue)

@@ -64,9 +64,7 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
         case events.RunStarted():
             return _describe_start(event)
         case events.RunResumed():
-            at = f"at iteration {event.iteration}" if event.iteration else "before its first iteration"
-            title = f"The run is resumed after {count(event.events, 'event')}, {at}"
-            return EventMessage(title=title, tone=Tone.RUN)
+            return _describe_resumption(event)
         case TextRemoved():
             what, kinds = count(event.count, "hidden piece"), one_line(count_kinds(tuple(event.pieces)))
             return _fact(f"{what} of the issue's text did not reach the model: {kinds}", is_warning=True)
@@ -117,6 +115,11 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
             return _describe_end(event)
         case _:
             assert_never(event)
+
+
+def _describe_resumption(event: events.RunResumed) -> EventMessage:
+    at = f"at iteration {event.iteration}" if event.iteration else "before its first iteration"
+    return EventMessage(title=f"The run is resumed after {count(event.events, 'event')}, {at}", tone=Tone.RUN)
 
 
 def _describe_requests(event: HostsRequested) -> EventMessage:

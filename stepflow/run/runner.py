@@ -111,15 +111,7 @@ class StepFlowRunner:
         memory, tracker = MemoryJournal(clock), StageTracker()
         journal = Fanout(memory, tracker, *((self.log,) if self.log else ()))
         issue, root = _number(values.get("issue")), Path(cwd or ".").resolve()
-        request = RunRequest(
-            run_id=secrets.token_hex(6),
-            inputs=INPUTS,
-            trigger=Trigger(agent=agent.name, issue_number=issue),
-            root=root,
-            folder=root,
-            environment=dict(os.environ),
-            login=login_of(os.environ),
-        )
+        request = self._request(root, issue)
         known = ReportFacts(run_id=request.run_id, issue=issue, problems=agent.problems)
         cancellation = Cancellation()
         cancellation.hold()
@@ -149,6 +141,17 @@ class StepFlowRunner:
             ending = guard_run(play, journal, tracker)
         journal.append(ending.event)
         return AgentResult.of(collect_report(memory.entries, agent, facts=replace(known, code=ending.code)))
+
+    def _request(self, root: Path, issue: int | None) -> RunRequest:
+        return RunRequest(
+            run_id=secrets.token_hex(6),
+            inputs=INPUTS,
+            trigger=Trigger(agent=self.definition.name, issue_number=issue),
+            root=root,
+            folder=root,
+            environment=dict(os.environ),
+            login=login_of(os.environ),
+        )
 
     def _prepare(self, request: RunRequest, values: Mapping[str, JsonValue], context_text: str) -> Prepared:
         agent, limits = self.definition, self.limits or self.definition.verdict.limits

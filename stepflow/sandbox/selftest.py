@@ -208,7 +208,7 @@ def try_canaries(toolbox: Toolbox, outside: Outside) -> CanaryReport:
         attempts = [*_at_files(outside, toolbox.checkout), *_at_sockets(outside), *_at_processes(), *listeners]
         by_shell = list(_by_shell(toolbox, attempts, Redactor(outside.secrets)))
         by_file_tool = list(_by_file_tool(toolbox, attempts))
-        # Of the others the probe itself knows: nobody else can have the abstract name, and a datagram has left.
+        # The others need no listener: nobody else can own the abstract name, and a datagram that was sent is a reach.
         ports = [(attempt, server) for attempt, server in listeners.items() if attempt.kind == "tcp"]
         by_shell += (attempt for attempt, server in ports if _was_called(attempt, server))
     reached = {_SHELL: by_shell, _FILE_TOOL: by_file_tool}
@@ -404,8 +404,8 @@ def _listeners(network: Network) -> Iterator[Mapping[Attempt, socket.socket]]:
 
 
 def _was_called(attempt: Attempt, server: socket.socket) -> bool:
-    """Whether the probe came in at a port of ours. Any program of the machine may call there; only the probe knows the
-    mark."""
+    """Whether the probe reached a port of ours. Any program on the machine may connect there, but only the probe knows
+    the mark."""
     mark = attempt.target.partition(" ")[2].encode()
     server.setblocking(False)
     with contextlib.suppress(BlockingIOError):

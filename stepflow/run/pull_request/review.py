@@ -209,7 +209,7 @@ def _carry(lines: Iterable[int], moves: Iterable[DiffHunk]) -> list[DiffLines]:
     those before a change are where they were, and those after it have moved by the shift up to there."""
     pieces, coming, changed, shift = list[DiffLines](), deque(moves), 0, 0
     for line in lines:
-        # Of an empty range git names the line before it.
+        # For an empty range, git names the line before it.
         while coming and coming[0].old[0] + (coming[0].old[1] == 0) <= line:
             (first, removed), (_, added) = coming[0].old, coming.popleft().new
             changed, shift = first + removed - 1, shift + added - removed
