@@ -1,15 +1,19 @@
-"""The parts of GitHub's JSON that stepflow reads, and the GraphQL documents that request some of them."""
+"""The parts of GitHub's answers that stepflow reads: JSON, the GraphQL documents that request some of it, and the
+addresses of the images that its pages show."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from html.parser import HTMLParser
 from typing import Annotated, Any, Generic, Self, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
-from stepflow.domain.run import Issue
+from stepflow.domain.run import IMAGE_ID, Issue
 
 T = TypeVar("T")
 
@@ -348,3 +352,121 @@ query ($owner: String!, $name: String!, $after: String) {
 }"""
 #: Every document of GraphQL that is sent.
 DOCUMENTS = (WHO_AM_I, UPDATE_REFS, CREATE_COMMIT, REVIEW_THREADS, REVIEW_THREAD, REPLY, RESOLVE, MERGED_PULLS)
+
+
+_NumberInUrl = Annotated[int, BeforeValidator(lambda url: int(str(url).rpartition("/")[2]))]
+
+
+class Dated(Answer):
+    """Something that somebody did at a time; `author` is empty if the account is gone."""
+
+    id: int
+    author: _Text = Field("", validation_alias=AliasPath("user", "login"))
+    author_type: _Text = Field("", validation_alias=AliasPath("user", "type"))
+    association: str = Field("NONE", validation_alias="author_association")
+    created_at: datetime
+
+    @property
+    def is_by_bot(self) -> bool:
+        """Whether an App did it."""
+        return self.author_type == "Bot"
+
+
+class OpenedIssue(Dated):
+    """An issue, by when it was opened."""
+
+    number: int
+    pull_request: dict[str, object] | None = None
+
+
+class IssueComment(Dated):
+    """A comment on any issue or pull request of the repository."""
+
+    issue: _NumberInUrl = Field(validation_alias="issue_url")
+    author_id: int = Field(NOBODY, validation_alias=AliasPath("user", "id"))
+    body: _Text = ""
+    url: str = Field(validation_alias="html_url")
+
+
+class IssueEvent(Dated):
+    """An event of an issue, such as `labeled`; its author is who caused it."""
+
+    author: _Text = Field("", validation_alias=AliasPath("actor", "login"))
+    author_type: _Text = Field("", validation_alias=AliasPath("actor", "type"))
+    event: str
+    label: _Text = Field("", validation_alias=AliasPath("label", "name"))
+    assignee: _Text = Field("", validation_alias=AliasPath("assignee", "login"))
+    issue: int = Field(0, validation_alias=AliasPath("issue", "number"))
+    opened_by: _Text = Field("", validation_alias=AliasPath("issue", "user", "login"))
+    association: str = Field("NONE", validation_alias=AliasPath("issue", "author_association"))
+
+
+class SimilarIssue(Answer):
+    """An issue that a search found."""
+
+    number: int
+    title: str
+    state: str
+    body: _Text = ""
+    repository: str = Field(validation_alias="repository_url")
+
+
+#: The host whose pages show images that people attach to issues.
+_GITHUB = "github.com"
+#: Where github.com keeps attachments, and where it redirects to. `camo.githubusercontent.com` is not among them: it
+#: serves other people's images.
+_STORAGE = (
+    "cloud.githubusercontent.com",
+    "objects.githubusercontent.com",
+    "private-user-images.githubusercontent.com",
+    "user-images.githubusercontent.com",
+    "github-production-user-asset-6210df.s3.amazonaws.com",
+)
+#: Paths of attachments: today's, that of 2023, those of the older and the signed addresses, and Enterprise Server's.
+#: No file of a repository, which somebody could change, has such a path.
+_PATHS = (
+    "/user-attachments/assets/ID",
+    r"/[\w.-]+/[\w.-]+/assets/\d+/ID",
+    r"/assets/\d+/\d+/ID\.\w+",
+    r"/\d+/\d+-ID\.\w+",
+    r"(?:/storage)?/user/\d+/files/ID",
+)
+_PATH = re.compile("|".join(_PATHS).replace("ID", IMAGE_ID.pattern), re.ASCII | re.IGNORECASE)
+
+
+def image_hosts(server_url: str) -> frozenset[str]:
+    """Return the hosts, with ports, where a GitHub server keeps attachments. A server with subdomain isolation has a
+    separate host for them (Enterprise Server, "Enabling subdomain isolation")."""
+    host = urlsplit(server_url).netloc.lower()
+    return frozenset((host, *_STORAGE) if host == _GITHUB else (host, f"media.{host}"))
+
+
+def is_at(address: str, hosts: frozenset[str]) -> bool:
+    """Whether an address leads to one of these hosts."""
+    try:
+        return urlsplit(address).netloc.lower() in hosts
+    except ValueError:
+        return False
+
+
+def attached_id(address: str, hosts: frozenset[str]) -> str:
+    """Return the id of the attachment at an address; empty if there is none. The content of an id never changes."""
+    path = urlsplit(address).path if is_at(address, hosts) else ""
+    return IMAGE_ID.findall(path)[-1].lower() if _PATH.fullmatch(path) else ""
+
+
+def signed_addresses(pages: Iterable[str], hosts: frozenset[str]) -> Mapping[str, str]:
+    """Return the addresses of the images on some of GitHub's pages, by id; the first address of each counts."""
+    found = [address for page in pages for address in _Sources(page).addresses]
+    return {id_: address for address in reversed(found) if (id_ := attached_id(address, hosts))}
+
+
+class _Sources(HTMLParser):
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "img" and (address := dict(attrs).get("src")):
+            self.addresses.append(address)

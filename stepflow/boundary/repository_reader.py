@@ -15,70 +15,23 @@ from pydantic import AliasPath, BeforeValidator, Field
 from stepflow.boundary.github_api import GitHubReader
 from stepflow.boundary.github_client import LONGEST_TEXT
 from stepflow.boundary.github_failures import ARTIFACT, ISSUE_LIST, PULL_REQUEST
-from stepflow.boundary.github_types import MERGED_PULLS, NOBODY, Answer, ListPage, read_part
+from stepflow.boundary.github_types import (
+    MERGED_PULLS,
+    Answer,
+    Dated,
+    IssueComment,
+    IssueEvent,
+    ListPage,
+    OpenedIssue,
+    SimilarIssue,
+    read_part,
+)
 
-#: GitHub sometimes sends null for an empty string.
-_Text = Annotated[str, BeforeValidator(lambda text: text or "")]
-_NumberInUrl = Annotated[int, BeforeValidator(lambda url: int(str(url).rpartition("/")[2]))]
 #: Characters of the words to search for. GitHub takes 256 of a whole query without its qualifiers.
 _LONGEST_QUERY = 200
 
 
-class _Dated(Answer):
-    """Something that somebody did at a time; `author` is empty if the account is gone."""
-
-    id: int
-    author: _Text = Field("", validation_alias=AliasPath("user", "login"))
-    author_type: _Text = Field("", validation_alias=AliasPath("user", "type"))
-    association: str = Field("NONE", validation_alias="author_association")
-    created_at: datetime
-
-    @property
-    def is_by_bot(self) -> bool:
-        """Whether an App did it."""
-        return self.author_type == "Bot"
-
-
-D = TypeVar("D", bound=_Dated)
-
-
-class OpenedIssue(_Dated):
-    """An issue, by when it was opened."""
-
-    number: int
-    pull_request: dict[str, object] | None = None
-
-
-class IssueComment(_Dated):
-    """A comment on any issue or pull request of the repository."""
-
-    issue: _NumberInUrl = Field(validation_alias="issue_url")
-    author_id: int = Field(NOBODY, validation_alias=AliasPath("user", "id"))
-    body: _Text = ""
-    url: str = Field(validation_alias="html_url")
-
-
-class IssueEvent(_Dated):
-    """An event of an issue, such as `labeled`; its author is who caused it."""
-
-    author: _Text = Field("", validation_alias=AliasPath("actor", "login"))
-    author_type: _Text = Field("", validation_alias=AliasPath("actor", "type"))
-    event: str
-    label: _Text = Field("", validation_alias=AliasPath("label", "name"))
-    assignee: _Text = Field("", validation_alias=AliasPath("assignee", "login"))
-    issue: int = Field(0, validation_alias=AliasPath("issue", "number"))
-    opened_by: _Text = Field("", validation_alias=AliasPath("issue", "user", "login"))
-    association: str = Field("NONE", validation_alias=AliasPath("issue", "author_association"))
-
-
-class SimilarIssue(Answer):
-    """An issue that a search found."""
-
-    number: int
-    title: str
-    state: str
-    body: _Text = ""
-    repository: str = Field(validation_alias="repository_url")
+D = TypeVar("D", bound=Dated)
 
 
 class Artifact(Answer):

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
+from stepflow.boundary.github_types import IssueComment, IssueEvent, OpenedIssue
 from stepflow.boundary.own_texts import Period, PeriodCost, marker_word, read_marker
-from stepflow.boundary.repository_reader import IssueComment, IssueEvent, OpenedIssue, RepositoryReader
 from stepflow.boundary.settings import BeyondCap, Refused, check_actor, is_named
 from stepflow.definition.builtin import PREFIX
 from stepflow.domain.agent.definition import AgentDefinition
@@ -26,6 +27,9 @@ from stepflow.run.issue import github_reader, refused_if_silent
 from stepflow.run.request import RunRequest, boundary_settings
 from stepflow.run.start.inputs import Inputs
 from stepflow.run.start.trigger import COMMENT, TRUSTED_ASSOCIATIONS, Trigger, is_assigned, starts_by_comment
+
+if TYPE_CHECKING:
+    from stepflow.boundary.repository_reader import RepositoryReader
 
 _NOW = {Period.DAY: "today", Period.MONTH: "this month"}
 _NEXT = {Period.DAY: "tomorrow", Period.MONTH: "next month"}

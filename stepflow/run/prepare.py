@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from types import ModuleType
 from typing import Protocol, cast
 
-from stepflow.boundary.repository_reader import SimilarIssue
+from stepflow.boundary.github_types import SimilarIssue
 from stepflow.definition.agent import check_arguments
 from stepflow.definition.builtin import PREFIX, NewCheck
 from stepflow.definition.file_models import PROOF

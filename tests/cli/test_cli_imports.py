@@ -43,6 +43,13 @@ def test_these_commands_load_neither_the_models_nor_githubs_library(words: list[
     assert [name for name in heavy if name in modules] == []
 
 
+def test_the_action_loads_the_models_and_githubs_library_only_when_it_needs_them() -> None:
+    program = "import stepflow.action.main, sys; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
+    assert "stepflow" in done.stdout.split()
+    assert [name for name in ("anthropic", "github", "requests", "opentelemetry") if name in done.stdout.split()] == []
+
+
 def test_help_takes_little_more_than_python_itself() -> None:
     measured = (min(_used(*words) for _ in range(3)) for words in (("-m", "stepflow", "--help"), ("-c", "import re")))
     help_, python = measured

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from stepflow.boundary.github_types import IssueComment, IssueEvent, OpenedIssue
 from stepflow.boundary.own_texts import Period, PeriodCost
-from stepflow.boundary.repository_reader import IssueComment, IssueEvent, OpenedIssue
 from stepflow.definition.loading import load_agent
 from stepflow.domain.text import Spent
 from stepflow.run.caps import Past, RunStart, describe_reached_cap, find_starts
