@@ -51,7 +51,7 @@ FORMATS = {
     "agent": "stepflow.definition.published_schemas:agent_schema",
     "scenario": "stepflow.model.scenario:scenario_schema",
     "eval": "stepflow.modes.eval.cases:case_schema",
-    "journal": "stepflow.journal.file:journal_schema",
+    "journal": "stepflow.journal:journal_schema",
     "report": "stepflow.report.document:report_schema",
     "problems": "stepflow.report.document:problems_schema",
     "ledger": "stepflow.report.ledger:ledger_schema",

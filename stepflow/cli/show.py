@@ -18,7 +18,7 @@ from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.event import Entry
 from stepflow.domain.reports.report import RunReport
 from stepflow.errors import InputError, StepflowError
-from stepflow.journal.file import JournalReader, is_being_written, iter_journal
+from stepflow.journal import JournalReader, is_being_written, iter_journal
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import report_json
 from stepflow.report.log import TerminalLog, Timeline

@@ -17,7 +17,7 @@ from stepflow.definition.loading import load_agent
 from stepflow.definition.rule_of_two import UNKNOWN, find_exposures
 from stepflow.domain.agent.problem import Inspection, Problem
 from stepflow.errors import DefinitionError, InputError
-from stepflow.journal.file import iter_journal
+from stepflow.journal import iter_journal
 from stepflow.modes.validate import Checked, check_agents, from_above, programs_in, repository_above
 from stepflow.report.collect import collect_report
 from stepflow.report.diagnostic import diagnostics, problem_annotations

@@ -17,7 +17,7 @@ from stepflow.domain.proof import Proof, ProofSettings
 from stepflow.domain.run import Issue
 from stepflow.engine.proof import prove_change
 from stepflow.errors import InputError
-from stepflow.journal.file import MemoryJournal
+from stepflow.journal import MemoryJournal
 from stepflow.ports import Clock
 from stepflow.report.proof import proof_json
 from stepflow.run.clock import Cancellation, Deadline, SystemClock

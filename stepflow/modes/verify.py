@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,13 +24,13 @@ from stepflow.domain.reports.report import CheckState
 from stepflow.domain.reports.statement import SIGNATURE, StatementCheck, Verification
 from stepflow.domain.text import count, name_some
 from stepflow.errors import InputError, StepflowError
-from stepflow.journal.file import iter_journal
+from stepflow.journal import iter_journal
 from stepflow.report.statement import PREDICATE_TYPE, find_differences
 from stepflow.run.ending import STATEMENT, statement_of
 from stepflow.run.issue import github_reader
 from stepflow.run.prepare import load_requested
 from stepflow.run.readiness import AGENT_NAME
-from stepflow.run.recording.recorded import JOURNAL, own_version
+from stepflow.run.recorded import JOURNAL
 from stepflow.run.request import RunRequest
 from stepflow.run.resume import COMMIT
 from stepflow.run.start.inputs import read_inputs
@@ -244,7 +245,7 @@ class _Case:
             digest = self._digest_at(commit, started)
             if digest != started.definition_digest:
                 problem = f"at {commit[:12]} it has the digest {digest}, and the run had {started.definition_digest}"
-                if started.stepflow_version != own_version():
+                if started.stepflow_version != version("stepflow"):
                     hint = f"A part of it may be stepflow's: compare with version {started.stepflow_version}."
         except StepflowError as error:
             problem, hint = error.message, f"Fetch the commit into this clone: git fetch origin {commit}"
@@ -307,7 +308,7 @@ _OTHER = "Give the statement of the run that opened this pull request."
 def _check_journal(evidence: _Evidence, given: JsonValue, derived: JsonObject) -> None:
     """Check that the statement is what the journal says, field by field."""
     differing = [*find_differences(given, derived)]
-    versions, own = value_at(derived, "predicate.run.stepflow"), own_version()
+    versions, own = value_at(derived, "predicate.run.stepflow"), version("stepflow")
     hint = "The journal or the statement was changed."
     if isinstance(versions, list) and own not in versions:
         hint += f" Or the statement has fields of another version: verify with stepflow {versions[-1]}."

@@ -29,17 +29,17 @@ from stepflow.errors import (
     RunCancelled,
     StepflowError,
 )
-from stepflow.journal.file import JournalFile, digest_journal, iter_journal
+from stepflow.journal import JournalFile, digest_journal, iter_journal
 from stepflow.ports import Clock
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import report_json
 from stepflow.report.statement import make_statement
 from stepflow.report.wording import BUG
 from stepflow.run.prepare import Prepared
-from stepflow.run.recording.recorded import JOURNAL
-from stepflow.run.recording.snapshots import Stretches, diffs_of
+from stepflow.run.recorded import JOURNAL
 from stepflow.run.request import RunRequest
 from stepflow.run.scenarios import expect_of_recording
+from stepflow.run.snapshots import Stretches, diffs_of
 from stepflow.run.start.inputs import Inputs
 from stepflow.telemetry.spans import RunTrace, build_trace
 

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 
 from stepflow.boundary.target_branch import KEPT_IN_BUNDLE
 from stepflow.domain import event as events
@@ -23,8 +24,7 @@ from stepflow.domain.words import BaseChecks, Outcome, Provider, Stage, Structur
 from stepflow.engine.completion.judge import require_passing, run_on_base
 from stepflow.engine.loop import run_flow
 from stepflow.errors import InputError, RunCancelled, StepflowError
-from stepflow.journal.file import Fanout, JournalFile
-from stepflow.journal.replay import replay
+from stepflow.journal import Fanout, JournalFile
 from stepflow.model.anthropic_model import AnthropicModel
 from stepflow.model.scenario import RecordingModel
 from stepflow.ports import Clock, Commands, Journal, Model, Ports, Tools
@@ -37,10 +37,10 @@ from stepflow.run.issue import removal_event
 from stepflow.run.prepare import Prepared, describe_connections
 from stepflow.run.progress import ProgressComment
 from stepflow.run.proof import ProvingCommands
-from stepflow.run.recording.recorded import JOURNAL, RunSnapshots, own_version
-from stepflow.run.recording.snapshots import Snapshots, Snapshotter, SnapshottingPorts
+from stepflow.run.recorded import JOURNAL, RunSnapshots, replay
 from stepflow.run.request import toolbox_options
 from stepflow.run.resume import move_aside
+from stepflow.run.snapshots import Snapshots, Snapshotter, SnapshottingPorts
 from stepflow.run.workspace import (
     MaskingCommands,
     demand_nothing_in_reach,
@@ -220,7 +220,7 @@ def _ports_of_flow(run: Run, ports: Ports, snapshotter: Snapshotter | None = Non
         snapshotting = SnapshottingPorts(ports=ports, snapshotter=snapshotter)
         ports = replace(ports, journal=snapshotting, tools=snapshotting, commands=snapshotting)
     if run.resumed_run:
-        ports = replay(run.resumed_run.to_play(run.facts.structured_output), ports)
+        ports = replay(run.resumed_run.played, ports)
     return replace(ports, model=InterruptibleModel(ports.model, run.cancellation))
 
 
@@ -282,7 +282,7 @@ def _start_event(run: Run, isolation: Mapping[str, str]) -> events.RunStarted:
         options={} if run.finish else request.inputs.options(),
         source=str(request.source or ""),
         in_place=request.in_place,
-        stepflow_version=own_version(),
+        stepflow_version=version("stepflow"),
         started_by=StartedBy(
             actor=trigger.actor,
             actor_is_bot=trigger.actor_is_bot,

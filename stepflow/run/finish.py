@@ -35,7 +35,7 @@ from stepflow.domain.state import fold
 from stepflow.domain.text import Spent, count, name_some, usd
 from stepflow.domain.words import Commits, OnFailure, Outcome
 from stepflow.errors import BoundaryError, StepflowError
-from stepflow.journal.file import iter_journal
+from stepflow.journal import iter_journal
 from stepflow.ports import Clock, Journal
 from stepflow.report.summary import comment_summary, failure_summary, removed_text, verification
 from stepflow.run.clock import Cancellation, Deadline, InterruptibleClock, clock_of_services
@@ -43,7 +43,7 @@ from stepflow.run.ending import Ending, collect_run, guard_warnings, pushed_comm
 from stepflow.run.issue import github_reader
 from stepflow.run.prepare import Prepared, load_requested
 from stepflow.run.readiness import check_addresses
-from stepflow.run.recording.recorded import JOURNAL, PreviousRun
+from stepflow.run.recorded import JOURNAL, PreviousRun
 from stepflow.run.request import RunRequest, boundary_settings, commit_rules
 from stepflow.run.start.inputs import BoundaryMode
 from stepflow.sandbox.box import Toolbox

@@ -21,12 +21,11 @@ from stepflow.domain.run import FollowUp, ReviewedPull, name_in
 from stepflow.domain.words import Outcome, Permission
 from stepflow.engine.context import approval_digest, required_approver
 from stepflow.errors import InputError
-from stepflow.journal.file import hold_alone, iter_journal, read_journal
-from stepflow.journal.snapshots import SnapshotStore
+from stepflow.journal import hold_alone, iter_journal, read_journal
 from stepflow.report.collect import ReportFacts, collect_report
-from stepflow.run.recording.recorded import JOURNAL, PreviousRun, RunSnapshots
-from stepflow.run.recording.snapshots import FOLDER
+from stepflow.run.recorded import JOURNAL, PreviousRun, RunSnapshots
 from stepflow.run.request import RunRequest
+from stepflow.run.snapshots import FOLDER, SnapshotStore
 from stepflow.run.start.inputs import Inputs
 from stepflow.run.start.trigger import PullRequestEvent
 from stepflow.sandbox.host_git import head_commit
@@ -234,7 +233,7 @@ def _mismatch(
     previous_run: PreviousRun, request: RunRequest, agent: AgentDefinition, args: JsonObject, issue: int | None
 ) -> str:
     """Say why the run does not fit the current request; empty if it fits."""
-    started = previous_run.started
+    started, structured_output = previous_run.started, request.inputs.structured_output
     pairs = {
         "another agent": (started.agent, agent.name),
         "another version of the agent": (started.definition_digest, agent.digest),
@@ -243,6 +242,10 @@ def _mismatch(
         "another pull request": (_pull_request(started.follow_up), _pull_request(request.follow_up)),
         "another state of the pull request": (_reviewed_head(started.reviewed), _reviewed_head(request.reviewed)),
         "other run arguments": (started.args, args),
+        "another structured-output": (
+            started.options.get("structured-output", structured_output),
+            structured_output,
+        ),
     }
     if differing := [name for name, (before, now) in pairs.items() if before != now]:
         return f"it is of {', '.join(differing)}"

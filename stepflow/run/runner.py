@@ -23,7 +23,7 @@ from stepflow.domain.secrets import login_of
 from stepflow.domain.text import count
 from stepflow.domain.words import Isolation, Outcome, Provider
 from stepflow.engine.prompt.intake.sanitize import sanitize
-from stepflow.journal.file import Fanout, MemoryJournal
+from stepflow.journal import Fanout, MemoryJournal
 from stepflow.model.scenario import ScriptedModel
 from stepflow.ports import Clock, Commands, Journal, Model, Schemas, Tools
 from stepflow.report.collect import ReportFacts, collect_report

@@ -88,7 +88,7 @@ class Watch:
 
     def begin(self) -> None:
         """From here on; nothing ends it but the process."""
-        from stepflow.journal.file import JournalFile
+        from stepflow.journal import JournalFile
 
         append = JournalFile.append
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.action.runner import outputs_of
-from stepflow.journal.file import read_journal
+from stepflow.journal import read_journal
 from stepflow.report.collect import collect_report
 from tests.action.entry_process import SLEEP, EntryProcess, sleepers
 from tests.checkout import Invocation

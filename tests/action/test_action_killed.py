@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from stepflow.journal.replay import INTERRUPTED
+from stepflow.run.recorded import INTERRUPTED
 from tests.action.killed import KILLED, Nursery
 from tests.checkout import git, read_outputs
 from tests.covering import FULL

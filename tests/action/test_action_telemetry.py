@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from stepflow.journal.file import iter_journal
+from stepflow.journal import iter_journal
 from stepflow.telemetry.spans import build_trace
 from tests.servers.collector import CollectorServer, accept, attributes_of, busy, drip, hang
 from tests.servers.loopback import Handler

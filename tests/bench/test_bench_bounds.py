@@ -19,7 +19,7 @@ from bench.flows import SYSTEM, make_flow, write_agent
 from bench.script import reply_to
 from stepflow.domain.agent.tools import TOOL_SPECS
 from stepflow.domain.event import Noted
-from stepflow.journal.file import JournalFile
+from stepflow.journal import JournalFile
 from stepflow.model.wire import request_body
 from stepflow.run.clock import SystemClock
 

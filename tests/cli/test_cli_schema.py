@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from stepflow.cli import main
 from stepflow.cli.reference import FORMATS
-from stepflow.journal.file import journal_schema
+from stepflow.journal import journal_schema
 from stepflow.report.document import report_schema
 
 ROOT = Path(__file__).parents[2]

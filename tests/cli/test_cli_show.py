@@ -16,7 +16,7 @@ import pytest
 
 from stepflow.cli import main
 from stepflow.domain.event import Event
-from stepflow.journal.file import JournalFile
+from stepflow.journal import JournalFile
 from stepflow.run.clock import SystemClock
 from tests.report.every_event import EVENTS, hostile_copy
 from tests.report.hostile import PIECES, obeyed

@@ -13,7 +13,7 @@ from stepflow.boundary.attestation import artifact_name
 from stepflow.cli import COMMANDS, main
 from stepflow.report.statement import PREDICATE_TYPE
 from stepflow.run.ending import PREDICATE, STATEMENT
-from stepflow.run.recording.recorded import JOURNAL
+from stepflow.run.recorded import JOURNAL
 from stepflow.run.start.inputs import Inputs, read_inputs
 from stepflow.run.start.policy import Policy
 from stepflow.sandbox.environment import check_pass_env

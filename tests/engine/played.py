@@ -11,9 +11,9 @@ from stepflow.domain.run import Limits, RunFacts
 from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome
 from stepflow.engine.loop import run_flow
-from stepflow.journal.replay import replay, safe_point
 from stepflow.ports import Ports
 from stepflow.run.execute import run_started
+from stepflow.run.recorded import replay, safe_point
 from tests.build import make_facts
 from tests.fakes import ListJournal, Reply, answers, fake_ports
 

@@ -33,8 +33,8 @@ from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, fold
 from stepflow.domain.words import INTENT_ALIASES, Effort, FailureAction, Intent, Outcome, Permission, StepKind
 from stepflow.engine.loop import run_flow
-from stepflow.journal.replay import is_played, replay, safe_point
 from stepflow.ports import Ports, SchemaFailure
+from stepflow.run.recorded import is_played, replay, safe_point
 from tests.build import make_agent, make_entry, make_facts, make_gate, make_step, make_validator
 from tests.engine.played import started
 from tests.fakes import ListJournal, RecordingTools, StillClock, TableGuards, answers

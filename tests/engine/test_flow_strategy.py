@@ -14,9 +14,9 @@ from stepflow.domain.event import ModelTurned, ModelWaited, PromptRendered, User
 from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
 from stepflow.engine.loop import run_flow
-from stepflow.journal.replay import replay, safe_point
+from stepflow.run.recorded import replay, safe_point
 from tests.build import issue_agent, make_facts
-from tests.engine.played import HAPPY, check_every_beginning, completed, play, resume, steps_of
+from tests.engine.played import HAPPY, check_every_beginning, completed, play, steps_of
 from tests.fakes import ListJournal, answers, calls, fake_ports, says
 from tests.tried import tried
 
@@ -188,17 +188,6 @@ def test_every_beginning_of_its_journal_leads_to_the_same_end_without_asking_twi
     replies = [REFUSED, calls("bash", command="ls"), PROSE, PROSE, FENCED, calls("bash"), TWO, *HAPPY[1:]]
     check_every_beginning(issue_agent(), replies, facts())
     check_every_beginning(with_a_map(issue_agent()), [PROSE, *HAPPY], facts())
-
-
-def test_a_run_that_goes_on_with_auto_learns_from_what_came_before() -> None:
-    """It began with `native`, which moves on from nothing."""
-    replies = [HAPPY[0], answers("dance"), PROSE, PROSE]
-    _result, ports = play(issue_agent(), replies, facts=facts(StructuredOutput.NATIVE))
-    turned = [number for number, event in enumerate(ports.journal.events) if isinstance(event, ModelTurned)]
-    before = ports.journal.events[: turned[2] + 1]
-    again, journal = resume(issue_agent(), before, [answers("handoff"), HAPPY[2]], facts())
-    assert again.outcome is Outcome.COMPLETED
-    assert [event.remedy for event in journal.of(RequestAdapted)] == [Remedy.ASK_IN_WORDS]
 
 
 BOUND = ModelFault(reason="The block is bound to a different conversation.", remedy=Remedy.DROP_THINKING)

@@ -24,7 +24,7 @@ from stepflow.domain.event import (
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import Outcome, Stage
 from stepflow.errors import InputError, RunCancelled, StepflowError
-from stepflow.journal.file import (
+from stepflow.journal import (
     Fanout,
     JournalFile,
     JournalReader,

@@ -30,7 +30,7 @@ from stepflow.domain.event import (
 from stepflow.domain.run import ImageType, ToolImage
 from stepflow.domain.words import FailureAction, Intent, Outcome, Stage, StepKind
 from stepflow.errors import InputError
-from stepflow.journal.replay import INTERRUPTED, replay, safe_point
+from stepflow.run.recorded import INTERRUPTED, replay, safe_point
 from tests.fakes import ListJournal, answers, fake_ports
 
 START = RunStarted(

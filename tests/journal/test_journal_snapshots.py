@@ -13,7 +13,7 @@ import pytest
 
 from stepflow.domain.checkout import FileDiff, SnapshotDiffs, StepDiff
 from stepflow.errors import InputError, StepflowError
-from stepflow.journal.snapshots import SnapshotStore
+from stepflow.run.snapshots import SnapshotStore
 
 NAME, LONG_NAME = "a" * 40, "b" * 64
 DIFFS = SnapshotDiffs(

@@ -15,8 +15,8 @@ from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
 from stepflow.domain.event import Event, SnapshotTaken, ToolStarted
 from stepflow.ports import Ports
 from stepflow.run.clock import Cancellation, Deadline
-from stepflow.run.recording.snapshots import Snapshotter, SnapshottingPorts
 from stepflow.run.request import RunRequest
+from stepflow.run.snapshots import Snapshotter, SnapshottingPorts
 from stepflow.run.start.inputs import read_inputs
 from stepflow.run.start.trigger import Trigger
 from stepflow.run.workspace import open_tools

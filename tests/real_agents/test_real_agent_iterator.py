@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from stepflow.domain.event import ToolCalled
-from stepflow.journal.file import read_journal
+from stepflow.journal import read_journal
 from stepflow.run.scenarios import load_scenario
 from tests.checkout import ISSUE, Invocation, Runner, git
 from tests.servers.git_http import GitServer

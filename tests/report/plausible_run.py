@@ -29,7 +29,7 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.run import Limits
 from stepflow.domain.words import Dialect, Intent, StepKind, VerdictType
-from stepflow.journal.file import read_journal
+from stepflow.journal import read_journal
 
 
 def _gate(*allowed: Intent, target_field: str | None = None, lists_abort: bool = False) -> Gate:

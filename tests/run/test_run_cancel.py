@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.errors import RunCancelled
-from stepflow.journal.file import read_journal
+from stepflow.journal import read_journal
 from stepflow.run.clock import Cancellation, RehearsalClock
 from stepflow.run.ending import write_unbegun
 from stepflow.run.request import RunRequest

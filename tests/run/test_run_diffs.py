@@ -15,11 +15,10 @@ from stepflow.cli import main
 from stepflow.domain.checkout import FileDiff, SnapshotDiffs, StepDiff
 from stepflow.domain.event import Entry, IterationStarted, SnapshotTaken
 from stepflow.domain.words import Outcome, StepKind
-from stepflow.journal.snapshots import SnapshotStore
 from stepflow.report.diff import PAGE_LIMIT, STEP_LIMIT, size_of
 from stepflow.run import ending
 from stepflow.run.ending import write_page
-from stepflow.run.recording.snapshots import Stretches, diffs_of
+from stepflow.run.snapshots import SnapshotStore, Stretches, diffs_of
 from tests.report.page_of import PageReader
 from tests.run.stopped_run import SECRET, Run
 from tests.runs.played_run import RUNS, play_case

@@ -11,7 +11,7 @@ import pytest
 
 from stepflow.domain.event import EffectPlanned, Entry, RunFinished, StepAnswered
 from stepflow.domain.words import Outcome
-from stepflow.journal.file import read_journal
+from stepflow.journal import read_journal
 from stepflow.report.summary import final_words
 from stepflow.run.clock import RehearsalClock, SystemClock
 from tests.run.stopped_run import Run

@@ -10,7 +10,7 @@ from stepflow.boundary.settings import Refused
 from stepflow.domain.run import FollowUp
 from stepflow.domain.words import FollowUpKind
 from stepflow.errors import InputError
-from stepflow.run.pull_request.follow_up import read_feedback
+from stepflow.run.follow_up import read_feedback
 from stepflow.run.request import RunRequest
 from stepflow.run.start.inputs import read_inputs
 from stepflow.run.start.trigger import PullRequestEvent, Trigger

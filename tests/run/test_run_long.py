@@ -15,7 +15,7 @@ from statistics import median, quantiles
 
 import pytest
 
-from stepflow.journal.file import iter_journal
+from stepflow.journal import iter_journal
 from tests.covering import FULL
 from tests.run.long_run import THOUSAND, run_by_turns
 

@@ -27,7 +27,7 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.words import Intent, Outcome, Stage, StepKind
 from stepflow.model.scenario import Scenario, ScriptedError, Turn
-from stepflow.run.recording.recorded import PreviousRun, RunSnapshots
+from stepflow.run.recorded import PreviousRun, RunSnapshots
 from stepflow.run.resume import implausible
 from tests.checkout import git
 

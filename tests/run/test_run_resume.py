@@ -14,9 +14,9 @@ import pytest
 
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
-from stepflow.journal.file import JournalFile
+from stepflow.journal import JournalFile
 from stepflow.run.clock import RehearsalClock
-from stepflow.run.recording.recorded import PreviousRun
+from stepflow.run.recorded import PreviousRun
 from stepflow.run.resume import completed_report
 from tests.checkout import git
 from tests.run.stopped_run import Run, same_run, tree_of
@@ -253,6 +253,7 @@ FORGED = {
     "another repository": (change(0, repository="o/x"), "another repository"),
     "another issue": (change(0, issue=8), "another issue"),
     "other arguments": (change(0, args={"issue": 7, "depth": 3}), "other run arguments"),
+    "another form of answers": (change(0, options={"structured-output": "prompt"}), "another structured-output"),
     "another base": (committed, "another commit"),
     "a base that was never checked out": (based_elsewhere, "another commit"),
     "a commit that is markup": (written(commit="none --> **Look** <!--"), "cannot have happened"),

@@ -9,8 +9,8 @@ import pytest
 
 from stepflow.domain.checkout import SnapshotInfo
 from stepflow.domain.conversation import ToolUse
-from stepflow.run.recording.recorded import RunSnapshots
-from stepflow.run.recording.snapshots import Snapshots, Snapshotter
+from stepflow.run.recorded import RunSnapshots
+from stepflow.run.snapshots import Snapshots, Snapshotter
 from tests.fakes import ListJournal
 
 

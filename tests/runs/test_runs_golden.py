@@ -13,7 +13,7 @@ import pytest
 
 from stepflow.domain.event import CheckJudged, Routed
 from stepflow.domain.state import fold
-from stepflow.journal.file import journal_schema, read_journal
+from stepflow.journal import journal_schema, read_journal
 from stepflow.report.collect import collect_report
 from stepflow.report.document import report_json, report_schema
 from tests.runs.masked_journal import masked_lines

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from toolbox_world import Box
 
-from stepflow.run.recording.snapshots import Snapshots
+from stepflow.run.snapshots import Snapshots
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.isolation import ToolboxOptions
 

@@ -10,9 +10,8 @@ from snapshot_world import Worked, copy_of, listing, worked
 from toolbox_world import git
 
 from stepflow.domain.secrets import Redactor
-from stepflow.journal.snapshots import SnapshotStore
 from stepflow.report.diff import FILE_LIMIT, STEP_LIMIT
-from stepflow.run.recording.snapshots import Snapshots
+from stepflow.run.snapshots import Snapshots, SnapshotStore
 from stepflow.sandbox.box import Toolbox
 
 EVERYTHING = """

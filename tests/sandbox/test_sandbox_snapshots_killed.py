@@ -16,7 +16,7 @@ from toolbox_world import gone_within, stays_root
 
 from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
-from stepflow.run.recording.snapshots import Snapshots
+from stepflow.run.snapshots import Snapshots
 
 pytestmark = [
     pytest.mark.whole,

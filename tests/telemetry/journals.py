@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stepflow.domain.event import Entry, RunStarted
-from stepflow.journal.file import iter_journal, read_line
+from stepflow.journal import iter_journal, read_line
 from tests.report.every_event import EVENTS
 from tests.runs.played_run import GOLDEN, run_cases
 

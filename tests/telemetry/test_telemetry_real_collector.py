@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.journal.file import iter_journal
+from stepflow.journal import iter_journal
 from stepflow.telemetry.spans import build_trace
 from tests.checkout import git
 from tests.servers.collector import CollectorServer, attributes_of

@@ -18,7 +18,7 @@ from stepflow.domain.reports.evaluation import DroppedCase, EvalPair, EvalTrial,
 from stepflow.domain.text import count, minutes, usd
 from stepflow.domain.words import Outcome, Provider
 from stepflow.errors import BoundaryError, DefinitionError, InputError
-from stepflow.journal.file import MemoryJournal, hold_alone
+from stepflow.journal import MemoryJournal, hold_alone
 from stepflow.modes.eval.cases import EvalCase, NamedCase, read_cases
 from stepflow.modes.eval.comparison import compare
 from stepflow.modes.eval.trial import (

@@ -19,7 +19,7 @@ from stepflow.domain.state import fold
 from stepflow.domain.text import telling_line
 from stepflow.domain.words import Outcome, Provider
 from stepflow.errors import BoundaryError, DefinitionError, InputError
-from stepflow.journal.file import iter_journal
+from stepflow.journal import iter_journal
 from stepflow.modes.eval.cases import EVALS, EvalCase, NamedCase
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.run.clock import Cancellation
@@ -27,7 +27,7 @@ from stepflow.run.execute import drive_run
 from stepflow.run.prepare import clock_for, load_requested, prepare_run
 from stepflow.run.proof import Trials, fill_command, in_shell
 from stepflow.run.readiness import requested_agent
-from stepflow.run.recording.recorded import JOURNAL
+from stepflow.run.recorded import JOURNAL
 from stepflow.run.request import RunRequest
 from stepflow.run.resume import OVER, look_into
 from stepflow.run.start.inputs import BoundaryMode

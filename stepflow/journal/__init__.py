@@ -1,1 +1,0 @@
-"""Remembers what happens: event → line; lines → entries."""
