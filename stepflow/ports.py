@@ -10,8 +10,8 @@ from typing import Protocol
 from stepflow.domain.agent.definition import Step, Validator
 from stepflow.domain.checkout import Closing, CommandRequest, CommandResult, GuardDiagnostics
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolSpec, ToolUse
-from stepflow.domain.decision import Violation
 from stepflow.domain.event import Event
+from stepflow.domain.flow import Violation
 from stepflow.domain.json import JsonObject
 
 

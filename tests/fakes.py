@@ -20,8 +20,8 @@ from stepflow.domain.conversation import (
     Usage,
     text_block,
 )
-from stepflow.domain.decision import Violation
 from stepflow.domain.event import Event
+from stepflow.domain.flow import Violation
 from stepflow.domain.json import JsonObject
 from stepflow.ports import Ports, SchemaFailure
 

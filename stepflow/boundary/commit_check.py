@@ -19,7 +19,7 @@ from stepflow.domain.agent.agent_settings import (
     LARGEST_MOST_BYTES,
 )
 from stepflow.domain.checkout import path_expression
-from stepflow.domain.decision import Violation
+from stepflow.domain.flow import Violation
 from stepflow.domain.secrets import find_secrets
 from stepflow.domain.text import name_some
 

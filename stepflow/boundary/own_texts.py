@@ -12,8 +12,7 @@ from enum import StrEnum
 from urllib.parse import quote
 
 from stepflow.boundary.github_types import Account, Comment, IssueNow, PullRequest
-from stepflow.domain.decision import APPROVE
-from stepflow.domain.effect import EffectStatus, Receipt
+from stepflow.domain.effect import APPROVE, EffectStatus, Receipt
 from stepflow.domain.reports.ledger import RunRecord
 from stepflow.domain.run import Issue
 from stepflow.domain.text import Spent

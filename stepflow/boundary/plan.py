@@ -20,7 +20,6 @@ from stepflow.boundary.settings import BoundarySettings, choose_labels, object_t
 from stepflow.boundary.target_branch import branch_name, branch_problem
 from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.decision import FlowResult
 from stepflow.domain.effect import (
     AddLabels,
     AllowedEffect,
@@ -37,6 +36,7 @@ from stepflow.domain.effect import (
     SuggestionResults,
     ThreadReply,
 )
+from stepflow.domain.flow import FlowResult
 from stepflow.domain.reports.ledger import DIGEST_DIGITS, RunRecord
 from stepflow.domain.run import FollowUp, Issue, ReviewedPull, RunFacts
 from stepflow.domain.secrets import Redactor, redact_value

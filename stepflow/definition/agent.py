@@ -35,7 +35,7 @@ from stepflow.domain.agent.tools import TOOL_SPECS_BY_NAME
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import Limits
 from stepflow.domain.words import MODEL_ALIASES, Effort, VerdictType
-from stepflow.engine.patterns import PatternFault, PatternTooSlow, Search, check_pattern
+from stepflow.engine.gate import PatternFault, PatternTooSlow, Search, check_pattern
 from stepflow.engine.prompt.variables import run_variable_names
 
 DEFAULT_MAX_ITERATIONS = 10

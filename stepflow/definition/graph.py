@@ -11,8 +11,8 @@ from stepflow.definition.parsing import Pointer
 from stepflow.definition.shapes import OLD_VERDICT_TYPES
 from stepflow.definition.steps import Node, Nodes, check_intent, fitting_intents
 from stepflow.domain.agent.definition import Branch, Gate, Target, Transition
+from stepflow.domain.flow import find_continuation
 from stepflow.domain.words import Dialect, FollowUpKind, Intent, Permission, StepKind, VerdictType
-from stepflow.engine.router import find_continuation
 
 
 def add_edges(nodes: Nodes, problems: FileProblems) -> None:

@@ -15,7 +15,7 @@ from stepflow.definition.parsing import JsonFault, Pointer, node_at, parse_json
 from stepflow.definition.shapes import note_unknown
 from stepflow.domain.json import JsonObject, JsonValue, compact
 from stepflow.engine.answer_schema import LIST_OF_SCHEMAS, MAP_OF_SCHEMAS, ONE_SCHEMA
-from stepflow.engine.patterns import PatternFault, check_pattern
+from stepflow.engine.gate import PatternFault, check_pattern
 
 MAX_NODES = 20_000
 MAX_DEPTH = 50

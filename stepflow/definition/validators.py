@@ -38,8 +38,8 @@ from stepflow.domain.agent.problem import Severity
 from stepflow.domain.json import JsonObject, as_text
 from stepflow.domain.proof import ProofSettings
 from stepflow.domain.words import VerdictType
-from stepflow.engine.completion.extract import EXTRACTORS
-from stepflow.engine.patterns import PatternFault, check_pattern
+from stepflow.engine.extract import EXTRACTORS
+from stepflow.engine.gate import PatternFault, check_pattern
 from stepflow.engine.prompt.render import RETRY_VALUES
 from stepflow.engine.prompt.template import Use
 

@@ -15,8 +15,7 @@ from stepflow.domain.agent.agent_settings import ModelChanged
 from stepflow.domain.checkout import BaseCheck, DiffStat
 from stepflow.domain.connection import HostsRequested
 from stepflow.domain.conversation import ClearedResults, Refusal, RequestAdapted, Substitution, Usage
-from stepflow.domain.decision import ApprovalAnswered, ApprovalAsked
-from stepflow.domain.effect import EffectKind, Receipt, SuggestionsTried
+from stepflow.domain.effect import ApprovalAnswered, ApprovalAsked, EffectKind, Receipt, SuggestionsTried
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.proof import Proof
 from stepflow.domain.run import FollowUp, GuidanceFile, ImagesRead, Issue, ReviewedPull, StartedBy, ToolImage

@@ -11,15 +11,13 @@ from stepflow.domain.agent.definition import Step
 from stepflow.domain.agent.tools import effective_tools
 from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.conversation import Message, ModelRequest, Remedy, text_block, without_images
-from stepflow.domain.decision import Decided, Decision, FormatError, Undecided
 from stepflow.domain.event import CommandRan, IterationStarted, PromptRendered, SchemaFailed, StepAnswered
+from stepflow.domain.flow import Decided, Decision, FormatError, RunState, Undecided
 from stepflow.domain.json import JsonObject, as_text
 from stepflow.domain.run import MAX_STRIKES
-from stepflow.domain.state import RunState
 from stepflow.domain.text import excerpt, readable_output
 from stepflow.domain.words import Intent, Outcome, Strategy, StructuredOutput
 from stepflow.engine.answer_schema import native_schema
-from stepflow.engine.check_dialect import decide_by_check, find_check_errors
 from stepflow.engine.context import Answered, FlowContext, FlowStopped
 from stepflow.engine.conversation import Conversation, ConversationEnded, note_misfit
 from stepflow.engine.gate import (
@@ -41,7 +39,7 @@ from stepflow.engine.prompt.render import (
     render_system,
 )
 from stepflow.engine.prompt.variables import Variables
-from stepflow.engine.verdict import decide_by_verdict
+from stepflow.engine.ungated import decide_by_check, decide_by_verdict, find_check_errors
 from stepflow.ports import SchemaFailure
 
 #: An answer and the decision read from it.

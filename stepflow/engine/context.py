@@ -15,20 +15,11 @@ from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged, Rung
 from stepflow.domain.agent.definition import AgentDefinition, Step
 from stepflow.domain.checkout import Closing
 from stepflow.domain.conversation import ModelRequest
-from stepflow.domain.decision import (
-    LONGEST_PLAN,
-    MOST_PLAN_LINES,
-    ApprovalAnswered,
-    ApprovalAsked,
-    Decided,
-    FlowResult,
-    Stop,
-    plan_text,
-)
+from stepflow.domain.effect import LONGEST_PLAN, MOST_PLAN_LINES, ApprovalAnswered, ApprovalAsked, plan_text
 from stepflow.domain.event import Event, FlowEnded, Noted
+from stepflow.domain.flow import Decided, FlowResult, RunState, Stop, advance
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import Limits, RunFacts
-from stepflow.domain.state import RunState, advance
 from stepflow.domain.text import count, usd
 from stepflow.domain.words import Outcome, Permission, Stage
 from stepflow.engine.prompt.variables import Variables, step_variables

@@ -31,7 +31,7 @@ from stepflow.domain.conversation import (
     tool_result_block,
     without_images,
 )
-from stepflow.domain.decision import FormatError
+from stepflow.domain.flow import FormatError
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.text import count, cut
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput

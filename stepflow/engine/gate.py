@@ -1,27 +1,31 @@
-"""The gate: finds the JSON object in a model's answer, checks it against the author's schema, and reads its intent."""
+"""The gate: finds the JSON object in a model's answer, checks it against the author's schema, and reads its intent.
+Patterns that an agent's author wrote are searched for in untrusted text within a time limit."""
 
 from __future__ import annotations
 
 import json
 import re
+import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import cast
 
+# Accepts the syntax of `re`, and a time limit: `re` has none, and engines without backtracking lack lookarounds.
+import regex
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError, best_match
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend, validator_for
 
 from stepflow.domain.agent.definition import Gate, Step
-from stepflow.domain.decision import Decided, Decision, FormatError, Undecided
+from stepflow.domain.flow import Decided, Decision, FormatError, Undecided
 from stepflow.domain.json import JsonObject, JsonValue, compact, value_at
 from stepflow.domain.text import cut
 from stepflow.domain.words import INTENT_ALIASES, Intent
 from stepflow.engine.answer_schema import CONDITIONS, change_schemas
-from stepflow.engine.patterns import PatternTooSlow, Search
 
 FENCE = re.compile(
     r"^[ \t]*(?P<mark>`{3,}|~{3,})(?P<label>[^\n]*)\n(?P<body>.*?)^[ \t]*(?P=mark)[`~]*[ \t]*$",
@@ -93,6 +97,54 @@ def _balanced_objects(text: str, *, inner: bool = True) -> Iterator[JsonObject]:
 def _refuse_constant(word: str) -> None:
     # Python's parser accepts NaN and Infinity, which are not JSON.
     raise ValueError(word)
+
+
+#: CPU time, in seconds, that all searches of one `Search` share.
+SECONDS = 2.0
+
+
+class PatternFault(ValueError):
+    """The text is not a regular expression."""
+
+
+class PatternTooSlow(Exception):
+    """A search ran out of time, so whether it matches is unknown."""
+
+    def __init__(self, pattern: str) -> None:
+        super().__init__(f'the pattern "{pattern[:100]}" takes longer than {SECONDS:g} s')
+
+
+class Search:
+    """Searches that share one time limit."""
+
+    def __init__(self) -> None:
+        self._seconds_left = SECONDS
+
+    def __call__(self, pattern: str, text: str) -> bool:
+        """Whether the pattern is found anywhere in the text. Raises `PatternTooSlow`."""
+        begun = time.process_time()
+        try:
+            if self._seconds_left <= 0:
+                raise TimeoutError
+            return _compile(pattern).search(text, timeout=self._seconds_left) is not None
+        except (TimeoutError, MemoryError) as exc:
+            raise PatternTooSlow(pattern) from exc
+        finally:
+            self._seconds_left -= time.process_time() - begun
+
+
+def check_pattern(pattern: str) -> None:
+    """Raises `PatternFault` if the text is not a regular expression."""
+    _compile(pattern)
+
+
+def _compile(pattern: str) -> regex.Pattern[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return regex.compile(pattern, regex.VERSION0)
+        except (regex.error, OverflowError, RecursionError, ValueError) as exc:
+            raise PatternFault(str(exc)) from exc
 
 
 #: Characters of one error message: it goes into a prompt, and may quote a long value.

@@ -24,7 +24,7 @@ from stepflow.domain.proof import (
     Weakening,
 )
 from stepflow.domain.text import count, excerpt, readable_output
-from stepflow.engine.completion.extract import find_failed_tests
+from stepflow.engine.extract import find_failed_tests
 from stepflow.engine.weakened import find_special_cases, find_weakened
 
 #: Files that are tests by the conventions of Python, JavaScript and TypeScript, Go, Rust, Java and Ruby.

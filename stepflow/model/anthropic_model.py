@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from stepflow.domain.connection import ConnectionTo, direct, is_refused
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
 from stepflow.domain.text import cut
-from stepflow.model.logins import Login, ModelAccess, Service, find_login
-from stepflow.model.models import DEFAULT_MAX_TOKENS, resolve_model
+from stepflow.model.logins import Login, ModelAccess, find_login
+from stepflow.model.models import DEFAULT_MAX_TOKENS, Service, resolve_model
 
 if TYPE_CHECKING:
     from stepflow.model.wire import Wire

@@ -14,10 +14,20 @@ from anthropic.lib.credentials import WorkloadIdentityError
 
 from stepflow.domain.connection import Connection, certificate_problem, stays_closed
 from stepflow.domain.conversation import ModelFault
-from stepflow.model.credentials import LoginFailed
 from stepflow.model.http_client import BrokenAnswer
-from stepflow.model.logins import Service
-from stepflow.model.statuses import HINTS, find_remedy, hint_for, is_transient_status
+from stepflow.model.models import HINTS, Service, find_remedy, hint_for, is_transient_status
+
+
+class LoginFailed(anthropic.AnthropicError):
+    """No credential for the model's service is available. `transient`: a retry may help.
+
+    Derives from the SDK's base error, so that the SDK passes it through instead of reporting a connection error.
+    """
+
+    def __init__(self, reason: str, *, hint: str = "", transient: bool = False) -> None:
+        super().__init__(reason)
+        self.fault = ModelFault(reason=reason, hint=hint, transient=transient)
+
 
 #: Exceptions that a call can raise. Any other exception from the adapter is a bug in stepflow.
 CALL_ERRORS = (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError)

@@ -12,11 +12,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, assert_never
 from urllib.parse import urlsplit
 
-from stepflow.domain.connection import DIRECT, Connection, ConnectionTo, address_problem, is_loopback
+from stepflow.domain.connection import ConnectionTo, address_problem, is_loopback
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
-from stepflow.model.models import GUIDE
+from stepflow.model.models import GUIDE, Service
 
 if TYPE_CHECKING:
     # Loaded with the SDK, so that only runs with a real model pay for it.
@@ -109,34 +109,6 @@ class ModelAccess:
     def given(self, *names: str) -> str:
         """Return the first of these variables that is set, with surrounding blanks removed; empty if none is set."""
         return next((value for name in names if (value := self.login.get(name, "").strip())), "")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Service:
-    """A model service and the client to call it with."""
-
-    #: One of the SDK's clients, with its retries disabled.
-    client: Any
-    #: The address, for messages.
-    where: str = ""
-    #: How to reach the service.
-    connection: Connection = DIRECT
-    provider: Provider = Provider.ANTHROPIC
-    #: What a person should change, by HTTP status, if that differs from a key of the Anthropic API.
-    hints: Mapping[int, str] = field(default_factory=dict)
-    #: The content type of a streamed answer.
-    stream_type: str = "text/event-stream"
-    #: Exceptions, besides those of JSON, from reading a broken stream.
-    stumbles: tuple[type[Exception], ...] = ()
-    #: Gets or renews the credentials; raises `LoginFailed`.
-    log_in: Callable[[], None] = field(default=lambda: None)
-    #: Returns the current secrets, to be kept out of messages.
-    secrets: Callable[[], tuple[str, ...]] = field(default=tuple)
-
-    @property
-    def is_anthropic(self) -> bool:
-        """Return whether this is the Anthropic API. Only it names error types and has model entries."""
-        return self.provider is Provider.ANTHROPIC
 
 
 @dataclass(frozen=True, kw_only=True)

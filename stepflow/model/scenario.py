@@ -17,7 +17,7 @@ from stepflow.domain.json import JsonObject, JsonValue, compact, publish_schema
 from stepflow.domain.run import Issue
 from stepflow.domain.text import count
 from stepflow.domain.words import Outcome
-from stepflow.model.statuses import find_remedy, hint_for, is_transient_status
+from stepflow.model.models import find_remedy, hint_for, is_transient_status
 from stepflow.ports import Model
 
 #: The model name of a scripted turn.

@@ -24,8 +24,7 @@ from stepflow.domain.json import JsonObject, JsonValue, value_at
 from stepflow.domain.words import Provider, Strategy
 from stepflow.model.faults import CALL_ERRORS, fault_of, overdue_fault
 from stepflow.model.http_client import BrokenAnswer, bounded_call
-from stepflow.model.logins import Service
-from stepflow.model.models import UnlistedModel, find_price_step, pays_to_renew, price_of, resolve_model
+from stepflow.model.models import Service, UnlistedModel, find_price_step, pays_to_renew, price_of, resolve_model
 
 if TYPE_CHECKING:
     from anthropic import BaseModel

@@ -14,7 +14,7 @@ import yaml
 from stepflow.definition.folder import FileRefused, Why, find_agents, read_below, where_else
 from stepflow.definition.loading import validate_agent
 from stepflow.domain.agent.problem import Severity
-from stepflow.domain.decision import ApprovalAnswered
+from stepflow.domain.effect import ApprovalAnswered
 from stepflow.domain.event import BaseChecked, Entry, ValidatorRan
 from stepflow.domain.reports.report import Mismatch, Rehearsal, Rehearsed, Row, RunReport
 from stepflow.domain.text import count, telling_line

@@ -13,12 +13,19 @@ from stepflow.domain.agent.problem import Problem, Severity
 from stepflow.domain.checkout import BaseCheck
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import Usage
-from stepflow.domain.decision import ApprovalAsked, ApprovalRequest
-from stepflow.domain.effect import EffectKind, EffectStatus, Receipt, SuggestionResults, SuggestionsTried
+from stepflow.domain.effect import (
+    ApprovalAsked,
+    ApprovalRequest,
+    EffectKind,
+    EffectStatus,
+    Receipt,
+    SuggestionResults,
+    SuggestionsTried,
+)
+from stepflow.domain.flow import RunState, advance
 from stepflow.domain.proof import Proof
 from stepflow.domain.reports.report import CheckResult, HistoryEntry, ModelChange, RunReport, ValidatorRun
 from stepflow.domain.run import ImagesRead
-from stepflow.domain.state import RunState, advance
 from stepflow.domain.text import RemovedText, TextRemoved
 from stepflow.domain.words import CODE_OF_OUTCOME, Dialect, Intent, Outcome, Stage, VerdictType, state_reason
 from stepflow.report.wording import describe_issue_cost

@@ -7,8 +7,7 @@ from typing import assert_never
 
 from stepflow.domain import event as events
 from stepflow.domain.connection import HostsRequested
-from stepflow.domain.decision import ApprovalAnswered, ApprovalAsked
-from stepflow.domain.effect import SuggestionsTried, describe_results
+from stepflow.domain.effect import ApprovalAnswered, ApprovalAsked, SuggestionsTried, describe_results
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import GuidanceFile, ImagesRead, describe_unseen
 from stepflow.domain.text import TextRemoved, count, count_kinds, name_some

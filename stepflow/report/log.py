@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from stepflow.domain import event as events
+from stepflow.domain.flow import RunState, advance, fold
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import Limits
-from stepflow.domain.state import RunState, advance, fold
 from stepflow.domain.text import count, cut, minutes, usd
 from stepflow.domain.words import Intent
 from stepflow.report.event_message import event_lines

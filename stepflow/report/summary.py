@@ -14,8 +14,7 @@ from typing import TypeVar
 
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.agent.problem import Severity
-from stepflow.domain.decision import plan_text
-from stepflow.domain.effect import EffectKind, describe_results
+from stepflow.domain.effect import EffectKind, describe_results, plan_text
 from stepflow.domain.reports.report import HistoryEntry, RunReport, ValidatorRun
 from stepflow.domain.run import describe_unseen
 from stepflow.domain.text import RemovalKind, RemovedPiece, code_block, count, count_kinds, usd

@@ -24,14 +24,14 @@ from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
 from stepflow.domain.agent.definition import Condition, Step
 from stepflow.domain.checkout import Closing
-from stepflow.domain.decision import FlowResult, Violation
 from stepflow.domain.effect import PushBranch, Suggestion, SuggestionResults, SuggestionsTried, TriedSuggestion
+from stepflow.domain.flow import FlowResult, Violation
 from stepflow.domain.json import JsonObject
 from stepflow.domain.proof import TrialLimits
 from stepflow.domain.secrets import search_pack, secrets_to_find
 from stepflow.domain.text import code_span, name_some
 from stepflow.domain.words import Outcome, Stage
-from stepflow.engine.completion.judge import build_request, has_passed, validator_command
+from stepflow.engine.judge import build_request, has_passed, validator_command
 from stepflow.errors import BoundaryError
 from stepflow.run.clock import COMPLETION_GRACE, SystemClock
 from stepflow.run.finish import Run, find_unkeepable, stream_commits, uncommitted_files

@@ -15,13 +15,12 @@ from stepflow.domain import event as events
 from stepflow.domain.agent.definition import AgentDefinition, guidance_files
 from stepflow.domain.checkout import TreeState
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
-from stepflow.domain.decision import ApprovalAnswered, FlowResult
-from stepflow.domain.effect import EffectKind, EffectStatus
+from stepflow.domain.effect import ApprovalAnswered, EffectKind, EffectStatus
+from stepflow.domain.flow import FlowResult, RunState, advance, fold
 from stepflow.domain.reports.report import AgentResult
 from stepflow.domain.run import ImagesRead, RunFacts, StartedBy
-from stepflow.domain.state import RunState, advance, fold
 from stepflow.domain.words import BaseChecks, Outcome, Provider, Stage, StructuredOutput
-from stepflow.engine.completion.judge import require_passing, run_on_base
+from stepflow.engine.judge import require_passing, run_on_base
 from stepflow.engine.loop import run_flow
 from stepflow.errors import InputError, RunCancelled, StepflowError
 from stepflow.journal import Fanout, JournalFile

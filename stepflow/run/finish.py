@@ -25,13 +25,12 @@ from stepflow.boundary.target_branch import WORK_IS_KEPT, unfinished_branch
 from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.checkout import BundleInfo, Closing
 from stepflow.domain.connection import is_loopback
-from stepflow.domain.decision import FlowResult, Violation
 from stepflow.domain.effect import PushBranch, Receipt, SuggestionResults, describe_effect, text_of
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, IssueCostSummed, Noted, WorkCollected
+from stepflow.domain.flow import FlowResult, Violation, fold
 from stepflow.domain.reports.report import RunReport
 from stepflow.domain.run import Issue, RunFacts
 from stepflow.domain.secrets import UnsearchablePack, pack_holds_secret, secrets_to_find
-from stepflow.domain.state import fold
 from stepflow.domain.text import Spent, count, name_some, usd
 from stepflow.domain.words import Commits, OnFailure, Outcome
 from stepflow.errors import BoundaryError, StepflowError

@@ -23,8 +23,7 @@ from stepflow.domain.conversation import (
     ToolSpec,
     ToolUse,
 )
-from stepflow.domain.decision import ApprovalAnswered
-from stepflow.domain.effect import Receipt
+from stepflow.domain.effect import ApprovalAnswered, Receipt
 from stepflow.domain.event import (
     AnswerLost,
     BaseChecked,
@@ -53,8 +52,8 @@ from stepflow.domain.event import (
     ToolStarted,
     UserMessage,
 )
+from stepflow.domain.flow import RunState, fold
 from stepflow.domain.run import MAX_STRIKES, ImagesRead, IssueImage
-from stepflow.domain.state import RunState, fold
 from stepflow.domain.words import Outcome, StructuredOutput
 from stepflow.errors import InputError
 from stepflow.model.scenario import Scenario, played_out

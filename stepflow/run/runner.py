@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.decision import FlowResult
 from stepflow.domain.effect import Effect, EffectStatus, Receipt, describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, Entry, Noted
+from stepflow.domain.flow import FlowResult
 from stepflow.domain.json import JsonValue
 from stepflow.domain.reports.report import AgentResult, RunReport
 from stepflow.domain.run import Issue, Limits, RunFacts

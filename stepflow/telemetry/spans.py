@@ -15,8 +15,7 @@ from hashlib import sha256
 from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ModelChanged, Rung
 from stepflow.domain.conversation import RequestAdapted, Usage
-from stepflow.domain.decision import ApprovalAnswered, ApprovalAsked
-from stepflow.domain.effect import EffectStatus
+from stepflow.domain.effect import ApprovalAnswered, ApprovalAsked, EffectStatus
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.text import cut
 from stepflow.domain.words import Provider, exit_code

@@ -10,8 +10,8 @@ from stepflow.boundary.settings import BoundarySettings, Refused
 from stepflow.boundary.target_branch import Pushed
 from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.agent.definition import AgentDefinition, AgentVerdict, SourceText, Step
-from stepflow.domain.decision import FlowResult
 from stepflow.domain.effect import Receipt
+from stepflow.domain.flow import FlowResult
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import Issue, Limits, RunFacts
 from stepflow.domain.secrets import Redactor

@@ -15,7 +15,7 @@ from stepflow.definition.published_schemas import agent_schema, check_schema, ga
 from stepflow.definition.shapes import CONDITION_NAMES, MOVES, OLD_VERDICT_TYPES, TOP_NAMES, field_notes
 from stepflow.domain.agent.problem import Example, LintRule, Problem
 from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, VerdictType
-from stepflow.engine.completion.extract import EXTRACTORS
+from stepflow.engine.extract import EXTRACTORS
 from stepflow.engine.prompt.render import TEMPLATE_KEYS
 from tests.definition.load_cases import Case, cases
 from tests.docs.page import ROOT

@@ -9,7 +9,7 @@ import pytest
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.shapes import field_notes
 from stepflow.domain.words import VerdictType
-from stepflow.engine.completion.extract import EXTRACTORS
+from stepflow.engine.extract import EXTRACTORS
 from tests.docs.reference import PAGE, page
 from tests.docs.reference_words import EXTRACTED, GROUPS, VERDICTS
 

@@ -13,7 +13,7 @@ import yaml
 from stepflow.definition.builtin import agent_files
 from stepflow.definition.loading import load_agent
 from stepflow.domain.checkout import CommandResult
-from stepflow.engine.completion.extract import extract
+from stepflow.engine.extract import extract
 from stepflow.engine.prompt.template import fill_template, parse_template
 from tests.docs.page import DOCS, PageBlock, page_blocks
 from tests.docs.workflows import check_workflow, with_lines

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.decision import FlowResult
 from stepflow.domain.event import Event, IterationStarted, ModelTurned, RunStarted
+from stepflow.domain.flow import FlowResult, fold
 from stepflow.domain.run import Limits, RunFacts
-from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome
 from stepflow.engine.loop import run_flow
 from stepflow.ports import Ports

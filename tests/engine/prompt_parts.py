@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from stepflow.domain.agent.definition import AgentVerdict, Gate, SourceText, StepPrompt
+from stepflow.domain.flow import RunState
 from stepflow.domain.run import Limits
-from stepflow.domain.state import RunState
 from stepflow.domain.words import Intent, VerdictType
 from stepflow.engine.prompt.variables import Variables, step_variables
 from tests import build

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.domain.checkout import CommandRequest, CommandResult
-from stepflow.engine.completion.judge import MISSING, find_uninstalled
+from stepflow.engine.judge import MISSING, find_uninstalled
 from tests.checkout import git
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepflow.domain.checkout import CommandResult
-from stepflow.engine.completion.extract import EXTRACTORS, extract
+from stepflow.engine.extract import EXTRACTORS, extract
 
 
 def run(name, stdout="", stderr="", code=1, *, root="/repo", branch="topic"):

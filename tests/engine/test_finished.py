@@ -9,7 +9,7 @@ import pytest
 from stepflow.domain.agent.definition import AgentVerdict
 from stepflow.domain.run import Limits
 from stepflow.domain.words import VerdictType
-from stepflow.engine.verdict import VerdictInput, explain_finish
+from stepflow.engine.ungated import VerdictInput, explain_finish
 
 FED = VerdictInput(iteration=2, limit=5, answers=2, texts=("working on it", "DONE now"), answer=None, closure=False)
 

@@ -8,9 +8,9 @@ import pytest
 from played import HAPPY, play, resume, started
 
 from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.decision import ApprovalAnswered, ApprovalAsked
+from stepflow.domain.effect import ApprovalAnswered, ApprovalAsked
 from stepflow.domain.event import CompletionJudged, IterationStarted, Routed
-from stepflow.domain.state import fold
+from stepflow.domain.flow import fold
 from stepflow.domain.words import Intent, Outcome, Permission
 from stepflow.engine.context import approval_digest, required_approver
 from tests.build import issue_agent, make_facts

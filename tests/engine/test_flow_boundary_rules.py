@@ -8,8 +8,8 @@ import pytest
 
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.checkout import Closing
-from stepflow.domain.decision import Violation
 from stepflow.domain.event import CompletionJudged, PromptRendered, ValidatorRan
+from stepflow.domain.flow import Violation
 from stepflow.domain.words import FailureAction, Outcome
 from stepflow.ports import Ports
 from tests.build import issue_agent

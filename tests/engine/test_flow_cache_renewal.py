@@ -10,8 +10,8 @@ from stepflow.domain.agent.agent_settings import Rung
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, StopReason, ToolResult, ToolUse, Usage
 from stepflow.domain.event import CacheRenewed, CompletionJudged, Event, ModelTurned
+from stepflow.domain.flow import fold
 from stepflow.domain.run import Limits
-from stepflow.domain.state import fold
 from stepflow.domain.words import FailureAction, Outcome
 from tests.build import issue_agent, make_facts, make_validator
 from tests.engine.played import HAPPY, play, resume

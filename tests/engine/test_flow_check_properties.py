@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from stepflow.domain.agent.definition import AgentDefinition, AgentVerdict, OutcomeRule
 from stepflow.domain.conversation import ModelFault, ModelTurn
 from stepflow.domain.event import CheckJudged, Event, IterationStarted, Routed, StepAnswered
+from stepflow.domain.flow import fold
 from stepflow.domain.run import Limits
-from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome, StepKind, VerdictType
 from tests.build import make_agent, make_check_step, make_step
 from tests.engine import played

@@ -10,8 +10,8 @@ from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged, Rung
 from stepflow.domain.agent.definition import AgentDefinition, OutcomeRule
 from stepflow.domain.conversation import ModelTurn, Refusal, StopReason
 from stepflow.domain.event import CompletionJudged, IterationStarted, PromptRendered, Routed, StepAnswered, ToolCalled
+from stepflow.domain.flow import fold
 from stepflow.domain.run import Limits
-from stepflow.domain.state import fold
 from stepflow.domain.words import Effort, Intent, Outcome, Strategy, StructuredOutput
 from stepflow.ports import Ports
 from tests.build import issue_agent, make_agent, make_check_step, make_facts

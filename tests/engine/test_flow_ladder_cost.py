@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged, Rung
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelRequest, ModelTurn, StopReason, Usage, text_block
-from stepflow.domain.state import fold
+from stepflow.domain.flow import fold
 from stepflow.domain.words import Outcome
 from stepflow.model.models import price_of
 from tests.engine.played import play

@@ -19,8 +19,8 @@ from stepflow.domain.event import (
     UserMessage,
     ValidatorRan,
 )
+from stepflow.domain.flow import fold
 from stepflow.domain.run import Limits
-from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome, Stage, state_reason
 from tests.build import issue_agent, make_agent, make_entry, make_facts, make_step, make_validator
 from tests.engine.played import HAPPY, completed, play, steps_of

@@ -16,8 +16,8 @@ from stepflow.domain.event import (
     StepAnswered,
     ToolCalled,
 )
+from stepflow.domain.flow import fold
 from stepflow.domain.run import Limits
-from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome
 from tests.build import issue_agent, make_agent, make_check_step, make_facts, make_step
 from tests.engine.played import HAPPY, check_every_beginning, completed, play, steps_of

@@ -16,7 +16,6 @@ from stepflow.domain.agent.agent_settings import Rung
 from stepflow.domain.agent.definition import Branch, Step
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, Remedy, StopReason, Usage, text_block
-from stepflow.domain.decision import FlowResult
 from stepflow.domain.event import (
     Event,
     FlowEnded,
@@ -29,8 +28,8 @@ from stepflow.domain.event import (
     ToolCalled,
     ValidatorRan,
 )
+from stepflow.domain.flow import FlowResult, RunState, fold
 from stepflow.domain.run import Limits
-from stepflow.domain.state import RunState, fold
 from stepflow.domain.words import INTENT_ALIASES, Effort, FailureAction, Intent, Outcome, Permission, StepKind
 from stepflow.engine.loop import run_flow
 from stepflow.ports import Ports, SchemaFailure

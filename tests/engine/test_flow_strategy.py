@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stepflow.domain.conversation import ModelFault, ModelTurn, Remedy, RequestAdapted, StopReason
 from stepflow.domain.event import ModelTurned, ModelWaited, PromptRendered, UserMessage
-from stepflow.domain.state import fold
+from stepflow.domain.flow import fold
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
 from stepflow.engine.loop import run_flow
 from stepflow.run.recorded import replay, safe_point

@@ -119,7 +119,7 @@ LONG = "a" * 100_000 + "!"
 def test_a_pattern_that_takes_too_long_is_a_format_error_that_names_it(
     schema: dict, answer: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepflow.engine.patterns.SECONDS", 0.3)
+    monkeypatch.setattr("stepflow.engine.gate.SECONDS", 0.3)
     begun = time.monotonic()
     (error,) = check_format(answer, schema)
     assert re.search(r'the pattern "\^\(.*\)\+\$" takes longer than 0.3 s', error.message)

@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepflow.domain.agent.definition import Gate, OutcomeRule, StepCheck
-from stepflow.domain.decision import Decided, Undecided
+from stepflow.domain.flow import Decided, Undecided
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import INTENT_ALIASES, Intent, StepKind
-from stepflow.engine.check_dialect import (
+from stepflow.engine.gate import canonical_answer, find_object, read_gate
+from stepflow.engine.ungated import (
     CheckOutcome,
     decide_by_rules,
     read_check_answer,
     read_handoff,
     read_own_result,
 )
-from stepflow.engine.gate import canonical_answer, find_object, read_gate
 from tests.build import make_gate
 from tests.tried import tried
 

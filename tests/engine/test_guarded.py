@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from stepflow.domain.agent.definition import ValidationEntry, Validator
 from stepflow.domain.checkout import Closing, CommandResult, GuardDiagnostics
-from stepflow.domain.decision import Done, NotDone, Stop, Verdict
 from stepflow.domain.event import ValidatorRan
+from stepflow.domain.flow import Done, NotDone, Stop, Verdict
 from stepflow.domain.words import FailureAction, Outcome
 from tests.build import make_entry, make_validator
 from tests.engine.test_judge import judge

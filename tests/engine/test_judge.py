@@ -15,10 +15,10 @@ from stepflow.domain.agent.definition import (
     ValidationEntry,
 )
 from stepflow.domain.checkout import CommandResult
-from stepflow.domain.decision import Done, NotDone, Stop, Verdict
 from stepflow.domain.event import ValidatorRan
+from stepflow.domain.flow import Done, NotDone, Stop, Verdict
 from stepflow.domain.words import FailureAction, Outcome
-from stepflow.engine.completion.judge import has_passed, judge_completion
+from stepflow.engine.judge import has_passed, judge_completion
 from tests.build import make_entry, make_validator
 from tests.fakes import CLOSING, TableCommands, TableGuards
 
@@ -49,8 +49,8 @@ def test_each_success_rule_looks_at_what_the_spec_names(success, given: CommandR
 
 
 def test_a_pattern_that_takes_too_long_is_red_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepflow.engine.patterns.SECONDS", 0.3)
-    monkeypatch.setattr("stepflow.engine.completion.judge.SECONDS", 0.3)
+    monkeypatch.setattr("stepflow.engine.gate.SECONDS", 0.3)
+    monkeypatch.setattr("stepflow.engine.judge.SECONDS", 0.3)
     validator = make_validator("slow", "check", success=OutputMatches(pattern="^(?:a|a?)+$"))
     begun = time.monotonic()
     verdict, ran = judge(

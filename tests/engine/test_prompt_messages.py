@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prompt_parts import NONCE, make_agent, make_facts, make_gate, make_state, make_step, texts, variables_of
 
 from stepflow.domain.agent.definition import Skill, SourceText
-from stepflow.domain.decision import FormatError
+from stepflow.domain.flow import FormatError
 from stepflow.domain.words import Intent
 from stepflow.engine.prompt.render import (
     correction_message,

@@ -8,7 +8,7 @@ import pytest
 from prompt_parts import texts
 
 from stepflow.domain.agent.definition import SourceText, ValidationEntry
-from stepflow.domain.decision import ValidatorFailure
+from stepflow.domain.flow import ValidatorFailure
 from stepflow.engine.prompt.render import RetryText, render_retry
 
 FAILURE = ValidatorFailure(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from stepflow.domain.agent.definition import Branch
-from stepflow.domain.decision import Close, Decided, GoTo, Stop
+from stepflow.domain.flow import Close, Decided, GoTo, Stop
 from stepflow.domain.words import Intent, Outcome, StepKind
-from stepflow.engine.router import choose_move, choose_repeat
+from stepflow.engine.loop import choose_move, choose_repeat
 from tests.build import make_step
 
 A = make_step("initial.a", to={"handoff": "closure.a", "jump": "continuation.a"})

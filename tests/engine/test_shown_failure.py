@@ -6,8 +6,8 @@ import pytest
 from prompt_parts import texts
 
 from stepflow.domain.checkout import CommandResult
-from stepflow.domain.decision import NotDone
-from stepflow.engine.completion.judge import judge_completion
+from stepflow.domain.flow import NotDone
+from stepflow.engine.judge import judge_completion
 from stepflow.engine.prompt.render import render_retry
 from tests.build import make_entry, make_validator
 from tests.fakes import TableCommands, TableGuards

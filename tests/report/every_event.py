@@ -10,8 +10,15 @@ from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import ClearedResults, Refusal, Remedy, RequestAdapted, Usage
-from stepflow.domain.decision import ApprovalAnswered, ApprovalAsked
-from stepflow.domain.effect import EffectKind, EffectStatus, SuggestionResults, SuggestionsTried, TriedSuggestion
+from stepflow.domain.effect import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    EffectKind,
+    EffectStatus,
+    SuggestionResults,
+    SuggestionsTried,
+    TriedSuggestion,
+)
 from stepflow.domain.run import DiffLines, ImageProblem, ImagesRead, ImageType, IssueImage, ReviewedFile, ReviewedPull
 from stepflow.domain.text import RemovalKind, RemovedPiece, TextRemoved
 from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Permission, Stage, StepKind

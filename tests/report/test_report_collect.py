@@ -14,8 +14,7 @@ from stepflow.domain.agent.problem import Problem, Severity
 from stepflow.domain.checkout import DiffStat, LineCounts
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import Usage
-from stepflow.domain.decision import ApprovalAsked
-from stepflow.domain.effect import EffectKind, EffectStatus
+from stepflow.domain.effect import ApprovalAsked, EffectKind, EffectStatus
 from stepflow.domain.reports.report import CheckResult, RunReport
 from stepflow.domain.words import Intent, Outcome, Permission, Stage, StepKind
 from stepflow.report.collect import WRITTEN, ReportFacts, collect_report

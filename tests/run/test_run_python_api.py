@@ -31,8 +31,8 @@ from stepflow.domain.agent.agent_settings import Parameter
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ToolResult, ToolUse
-from stepflow.domain.decision import FlowResult
 from stepflow.domain.effect import Effect, EffectKind, EffectStatus, PostComment, Receipt
+from stepflow.domain.flow import FlowResult
 from stepflow.domain.run import RunFacts
 from stepflow.domain.words import Dialect, Isolation, Outcome
 from stepflow.errors import BoundaryError, ModelError

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from stepflow.domain.event import CheckJudged, Routed
-from stepflow.domain.state import fold
+from stepflow.domain.flow import fold
 from stepflow.journal import journal_schema, read_journal
 from stepflow.report.collect import collect_report
 from stepflow.report.document import report_json, report_schema

@@ -13,7 +13,7 @@ from opentelemetry.sdk.metrics.export import DataPointT, NumberDataPoint
 
 from stepflow.domain import event as events
 from stepflow.domain.event import Entry
-from stepflow.domain.state import fold
+from stepflow.domain.flow import fold
 from stepflow.domain.text import cut
 from stepflow.domain.words import Outcome, Stage, exit_code
 from stepflow.telemetry.sdk import sdk_metrics

@@ -16,8 +16,7 @@ from stepflow.domain.agent.problem import Problem
 from stepflow.domain.checkout import BaseCheck, DiffStat
 from stepflow.domain.connection import HostRequests
 from stepflow.domain.conversation import Usage
-from stepflow.domain.decision import ApprovalRequest
-from stepflow.domain.effect import Receipt, SuggestionResults
+from stepflow.domain.effect import ApprovalRequest, Receipt, SuggestionResults
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.proof import Proof
 from stepflow.domain.run import FollowUp, GuidanceFile, IssueImage, ReviewedPull

@@ -12,10 +12,9 @@ from pydantic.alias_generators import to_camel
 
 from stepflow.domain.agent.definition import AgentDefinition, Gate, Skill, SourceText, Step, StepPrompt, ValidationEntry
 from stepflow.domain.conversation import Substitution, image_block, text_block
-from stepflow.domain.decision import FormatError, ValidatorFailure
+from stepflow.domain.flow import FormatError, RunState, ValidatorFailure
 from stepflow.domain.json import JsonObject, JsonValue, as_text, compact, map_texts
 from stepflow.domain.run import IssueImage, RunFacts
-from stepflow.domain.state import RunState
 from stepflow.domain.text import code_block, count, excerpt
 from stepflow.domain.words import Intent
 from stepflow.engine.answer_schema import close_schema

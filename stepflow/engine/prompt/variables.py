@@ -9,9 +9,9 @@ from typing import assert_never
 
 from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.agent.definition import AgentDefinition, Gate, Step, StepInput
+from stepflow.domain.flow import RunState
 from stepflow.domain.json import JsonObject, JsonValue, as_text, compact
 from stepflow.domain.run import RunFacts
-from stepflow.domain.state import RunState
 from stepflow.domain.words import ClosureAction, Intent, VerdictType
 
 #: Characters of a value; a longer one is cut.

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from stepflow.definition.folder import AGENTS
 from stepflow.domain.checkout import CommandResult
+from stepflow.domain.flow import fold
 from stepflow.domain.proof import TrialLimits
 from stepflow.domain.reports.evaluation import EvalTrial, Variant
 from stepflow.domain.reports.report import RunReport
-from stepflow.domain.state import fold
 from stepflow.domain.text import telling_line
 from stepflow.domain.words import Outcome, Provider
 from stepflow.errors import BoundaryError, DefinitionError, InputError

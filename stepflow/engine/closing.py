@@ -14,25 +14,25 @@ from typing import assert_never
 from stepflow.domain.agent.agent_settings import ClimbCause
 from stepflow.domain.agent.definition import BOUNDARY_RULES, Step, ValidationEntry
 from stepflow.domain.checkout import Closing
-from stepflow.domain.decision import Done, FlowResult, NotDone, Stop, ValidatorFailure, Verdict, Violation
 from stepflow.domain.event import CompletionJudged, ValidatorRan
+from stepflow.domain.flow import Done, FlowResult, GoTo, NotDone, Stop, ValidatorFailure, Verdict, Violation
 from stepflow.domain.json import JsonObject
 from stepflow.domain.text import count, name_some
 from stepflow.domain.words import FailureAction, Outcome, Stage
-from stepflow.engine.completion.judge import judge_completion
 from stepflow.engine.context import Answered, FlowContext, FlowStopped
 from stepflow.engine.conversation import keep_opening
+from stepflow.engine.judge import judge_completion
 from stepflow.engine.prompt.render import render_retry
-from stepflow.engine.router import choose_repeat
 
 #: Attempts for what the boundary would merely leave out: the agent is asked once, and if it insists it may be right.
 ATTEMPTS_OF_LEFT_OUT = 2
 
 
-def complete(context: FlowContext, step: Step, attempt: Answered) -> FlowResult | None:
-    """Return the result of a completed run; None if the flow continues with a retry prompt."""
+def complete(context: FlowContext, step: Step, attempt: Answered, back: GoTo | Stop) -> FlowResult | None:
+    """Return the result of a completed run; None if the flow continues with a retry prompt, at the step that `back`
+    leads to."""
     answer, reason = attempt.answer, attempt.decision.reason
-    with keep_opening(context, _find_next(context, step, attempt)):
+    with keep_opening(context, _find_next(context, step.validation, back)):
         entry, verdict = _judge_closing(context, step, answer)
     match verdict:
         case Done(validated=validated, closing=closing):
@@ -43,8 +43,10 @@ def complete(context: FlowContext, step: Step, attempt: Answered) -> FlowResult 
             )
         case Stop():
             raise FlowStopped(verdict.outcome, verdict.reason, answer=answer, where=Stage.COMPLETION)
-        case NotDone():
-            _send_back(context, step, entry, attempt, verdict)
+        case NotDone() if isinstance(back, Stop):
+            raise FlowStopped(back.outcome, back.reason, answer=answer, where=Stage.COMPLETION)
+        case NotDone(failure=failure):
+            _send_back(context, step, entry, failure, back.step_id)
             return None
         case _:
             assert_never(verdict)
@@ -155,34 +157,32 @@ def _judge_violations(
     return Stop(outcome=Outcome.REFUSED, reason=f"{refusing.message.rstrip('.')}.{asked} {refusing.hint}".strip())
 
 
-def _find_next(context: FlowContext, step: Step, attempt: Answered) -> str | None:
+def _find_next(context: FlowContext, entry: ValidationEntry | None, back: GoTo | Stop) -> str | None:
     """Return the step that a failed validator sends the flow back to; None if it ends the run or another model takes
     over."""
-    entry = step.validation
     failures = context.state.attempts.get(entry.id, 0) if entry else 0
     if entry is None or entry.action is not FailureAction.RETRY or failures + 1 >= entry.max_attempts:
         return None
-    target = choose_repeat(step, attempt.decision.handoff, context.agent.steps)
-    if isinstance(target, Stop) or context.find_change(context.agent.steps[target.step_id], ClimbCause.VALIDATOR, ""):
+    if isinstance(back, Stop) or context.find_change(context.agent.steps[back.step_id], ClimbCause.VALIDATOR, ""):
         return None
-    return target.step_id
+    return back.step_id
 
 
-def _send_back(context: FlowContext, step: Step, entry: ValidationEntry, attempt: Answered, verdict: NotDone) -> None:
-    target = choose_repeat(step, attempt.decision.handoff, context.agent.steps)
-    if isinstance(target, Stop):
-        raise FlowStopped(target.outcome, target.reason, answer=attempt.answer, where=Stage.COMPLETION)
-    retry = render_retry(entry, verdict.failure, step.id, context.variables(step))
-    reason = f"the check {verdict.failure.validator} failed"
-    if change := context.find_change(context.agent.steps[target.step_id], ClimbCause.VALIDATOR, reason):
+def _send_back(
+    context: FlowContext, step: Step, entry: ValidationEntry, failure: ValidatorFailure, target: str
+) -> None:
+    """Continue the flow at the step `target`, with a retry prompt."""
+    retry = render_retry(entry, failure, step.id, context.variables(step))
+    reason = f"the check {failure.validator} failed"
+    if change := context.find_change(context.agent.steps[target], ClimbCause.VALIDATOR, reason):
         context.record(change)
-    context.note("info", f'[Prompt] step "{target.step_id}": retry text from {retry.source}')
+    context.note("info", f'[Prompt] step "{target}": retry text from {retry.source}')
     context.record(
         CompletionJudged(
             entry=entry.id,
             done=False,
             validated=False,
-            step_id=target.step_id,
+            step_id=target,
             retry_prompt=retry.text,
             retry_source=retry.source,
         )

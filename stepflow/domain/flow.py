@@ -1,19 +1,167 @@
-"""The loop's state: a fold of the run's events. Its size does not grow with the number of iterations."""
+"""The flow: what the gate, the router and the completion decide, how it ends, and its state, which is a fold of the
+run's events. The size of the state does not grow with the number of iterations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import reduce
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
+from stepflow.domain.checkout import Closing
 from stepflow.domain.conversation import Remedy, RequestAdapted, Usage
-from stepflow.domain.decision import ApprovalAnswered
-from stepflow.domain.json import JsonValue, map_texts
+from stepflow.domain.effect import ApprovalAnswered
+from stepflow.domain.json import JsonObject, JsonValue, map_texts
 from stepflow.domain.text import strip_unseen
-from stepflow.domain.words import FailureAction, Intent, Outcome
+from stepflow.domain.words import FailureAction, Intent, Outcome, Stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormatError:
+    """A mismatch between an answer and its schema. `path` is like `items[2].name`, or `(answer)` for the root."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """The gate found an allowed intent."""
+
+    intent: Intent
+    reason: str
+    target: str | None = None
+    #: The history's name for the decision if it differs from the intent (flow.md §7).
+    transition: str | None = None
+    #: Keyed by last segment and by full path (prompts.md §6.1).
+    handoff: Mapping[str, JsonValue] = field(default_factory=dict)
+    #: Handoff fields that the answer does not contain.
+    missing: tuple[str, ...] = ()
+    #: Set if `failFast: false` was used.
+    violation: str | None = None
+
+    @property
+    def word(self) -> str:
+        """Return the history's name for this decision (flow.md §11)."""
+        return self.transition or self.intent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undecided:
+    """The gate could not determine an intent. `reason` names what was found and what is allowed; `lacking` says in
+    general terms what is missing."""
+
+    reason: str
+    lacking: str = "no intent in the answer"
+
+
+Decision = Decided | Undecided
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoTo:
+    """Run this step next. `by_prefix`: the step is the default, `initial.X` → `continuation.X` (flow.md §6.1)."""
+
+    step_id: str
+    by_prefix: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Close:
+    """Start the completion procedure."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop:
+    """End the run without success."""
+
+    outcome: Outcome
+    reason: str
+
+
+Move = GoTo | Close | Stop
+
+
+def find_continuation(step_id: str, steps: Container[str]) -> str | None:
+    """Return the default `next` of `initial.X`: `continuation.X`, if that step exists."""
+    name = step_id.removeprefix("initial.")
+    target = f"continuation.{name}"
+    return target if name != step_id and target in steps else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidatorFailure:
+    """A failed validator and the data for its retry prompt (prompts.md §9.3). `values` holds the extracted
+    parameters."""
+
+    validator: str
+    pattern: str
+    description: str
+    error: str
+    exit_code: int
+    stdout: str
+    stderr: str
+    attempt: int
+    max_attempts: int
+    values: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Violation:
+    """A boundary rule that a closing breaks. `message` names the rule and what breaks it; `advice` is for the agent,
+    `hint` for people. If `refuses` is set, the run ends; otherwise the boundary only leaves something out."""
+
+    message: str
+    advice: str
+    hint: str = ""
+    refuses: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """No check is left. `validated` is false if a failed validator was skipped. `closing` is the state that the
+    validators checked, None without validators."""
+
+    validated: bool
+    closing: Closing | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotDone:
+    """A validator failed and the entry has attempts left: the flow continues with a retry prompt."""
+
+    failure: ValidatorFailure
+
+
+#: A stop is `validation_failed` if a validator failed. It is `refused` if what the run would push breaks a rule of the
+#: boundary, or differs from what the passing validators checked.
+Verdict = Done | NotDone | Stop
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowResult:
+    """How a flow ended."""
+
+    outcome: Outcome
+    stage: Stage
+    reason: str
+    #: The step that gave the closing answer; without one, the last step that began.
+    step_id: str
+    iterations: int
+    #: The closing answer.
+    answer: JsonObject | None = None
+    handoff: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    #: True only if every validator passed at the last closing.
+    validated: bool = False
+    #: The state that the validators checked; nothing else may be pushed (boundary.md §4).
+    closing: Closing | None = None
+
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 #: flow.md §7: the transition of a check's `retry`, which has a limit per visit.

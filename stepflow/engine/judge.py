@@ -20,13 +20,13 @@ from stepflow.domain.agent.definition import (
     Validator,
 )
 from stepflow.domain.checkout import CommandRequest, CommandResult, GuardDiagnostics
-from stepflow.domain.decision import Done, NotDone, Stop, ValidatorFailure, Verdict
 from stepflow.domain.event import BaseChecked, ValidatorRan
+from stepflow.domain.flow import Done, NotDone, Stop, ValidatorFailure, Verdict
 from stepflow.domain.proof import TESTS_PLACEHOLDER
 from stepflow.domain.text import excerpt, name_some, readable_output, telling_line
 from stepflow.domain.words import FailureAction, Outcome
-from stepflow.engine.completion.extract import extract
-from stepflow.engine.patterns import SECONDS, PatternTooSlow, Search
+from stepflow.engine.extract import extract
+from stepflow.engine.gate import SECONDS, PatternTooSlow, Search
 from stepflow.errors import BaseCheckError, InputError
 from stepflow.ports import Commands, Guards
 

@@ -1,1 +1,0 @@
-"""Is it really done: validators in, `Verdict` out."""
