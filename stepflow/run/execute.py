@@ -51,8 +51,8 @@ from stepflow.run.workspace import (
     set_up,
 )
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.guards import NoGuards
 from stepflow.sandbox.isolation import ToolboxOptions
+from stepflow.sandbox.questions import NoGuards
 
 #: Paths that a message names, and their length in characters.
 MOST_NAMED = 5

@@ -425,7 +425,7 @@ def toolbox_options(request: RunRequest) -> ToolboxOptions:
     return ToolboxOptions(
         isolation=inputs.isolation,
         network=inputs.network,
-        allowed_hosts=parse_allowed_hosts(inputs.allowed_hosts),
+        allowed_hosts=parse_allowed_hosts(inputs.allowed_hosts) if inputs.allowed_hosts else (),
         connection_to=request.proxy_config.connection_to,
         pass_env=passed,
         working_directory=inputs.working_directory,

@@ -31,7 +31,7 @@ from stepflow.ports import Journal, Ports
 from stepflow.report.diff import PAGE_LIMIT, TOO_MUCH, Diffs, read_diff, size_of
 from stepflow.run.recorded import RunSnapshots
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.snapshots import SNAPSHOT_LIMIT, TakenSnapshot, WorkspaceSnapshots
+from stepflow.sandbox.questions import SNAPSHOT_LIMIT, TakenSnapshot
 
 #: A run's snapshots together: what an artifact or a cache of GitHub takes without becoming the slowest part of a job.
 STORE_LIMIT = 4 * 1024 * 1024 * 1024
@@ -158,7 +158,7 @@ class Snapshots:
         redact: Callable[[str], str] = str,
     ) -> None:
         self._store = SnapshotStore(run_folder / FOLDER)
-        self._repository = WorkspaceSnapshots(toolbox, base, self._store.packs)
+        self._toolbox, self._repository = toolbox, toolbox.snapshots(base, self._store.packs)
         self._secrets, self._redact = secrets_to_find(secrets), redact
         self._last, self._has_failed = "", False
         #: The paths that each snapshot leaves out, with the reason.
@@ -230,6 +230,7 @@ class Snapshots:
         Raises `InputError` if the store is damaged, `StepflowError` if the snapshot does not fit the workspace.
         """
         self._store.check([name])
+        self._toolbox.end_step()
         try:
             self._left_out[name] = self._repository.restore(name)
         except IsolationError:

@@ -24,7 +24,7 @@ from stepflow.domain.checkout import CommandResult
 from stepflow.domain.secrets import logs_in
 from stepflow.domain.words import Network
 from stepflow.errors import InputError
-from stepflow.sandbox.child.enter_sandbox import become_undumpable, config_variables
+from stepflow.sandbox.child.enter_sandbox import become_undumpable
 from stepflow.sandbox.host_git import ask_git
 from stepflow.sandbox.isolation import Identity, ToolboxOptions, closed_folder, closed_interpreter
 
@@ -72,7 +72,7 @@ def build_environment(
     *, checkout: Path, private: Path, programs: tuple[Path, ...], options: ToolboxOptions
 ) -> dict[str, str]:
     """Every variable of every tool. Raises `InputError` for a name in `pass_env` that tools must not be given."""
-    home = private / "home"
+    home, settings = private / "home", (("safe.directory", str(checkout)), *_GIT_CONFIG)
     fixed = {
         "PATH": _path(home, programs, options),
         "HOME": str(home),
@@ -90,7 +90,9 @@ def build_environment(
         # Validators ask for a clean tree; byte code beside the sources would be the tools' own dirt.
         "PYTHONDONTWRITEBYTECODE": "1",
         **(dict.fromkeys(_PROXIES, _PROXY) if options.network is Network.ALLOW else {}),
-        **config_variables((("safe.directory", str(checkout)), *_GIT_CONFIG)),
+        "GIT_CONFIG_COUNT": str(len(settings)),
+        **{f"GIT_CONFIG_KEY_{number}": key for number, (key, _) in enumerate(settings)},
+        **{f"GIT_CONFIG_VALUE_{number}": value for number, (_, value) in enumerate(settings)},
     }
     _check_names(options.pass_env, fixed)
     inherited = os.environ if "environment" in options.disabled_layers else {}

@@ -26,7 +26,10 @@ from stepflow.sandbox.child.processes import kill_descendants, kill_user
 #: Takes the next piece of what a program writes.
 Sink = Callable[[bytes], object]
 
-_PROGRAM = Path(__file__).parent / "child" / "__main__.py"
+#: Finds the launcher by its place, so that nothing else of the installation is imported.
+_PROGRAM = (
+    f"import sys; sys.path.append({str(Path(__file__).parent)!r}); from child.launcher import main; sys.exit(main())"
+)
 PIECE = 65536
 _START_TIMEOUT = 30.0
 #: Nothing that the launcher or an operation answers comes near.
@@ -48,7 +51,7 @@ class Launcher:
     """A running launcher in the sandbox. Everything but `close` is done `during` something."""
 
     def __init__(
-        self, config: SandboxConfig, environment: Mapping[str, str], *, grace: float, program: Path = _PROGRAM
+        self, config: SandboxConfig, environment: Mapping[str, str], *, grace: float, program: str = _PROGRAM
     ) -> None:
         """Raises `IsolationError`, and leaves nothing running then."""
         self._config, self._grace = config, grace
@@ -67,7 +70,7 @@ class Launcher:
         try:
             with theirs:
                 self._process = subprocess.Popen(  # noqa: S603 - our own program, by its absolute path
-                    [sys.executable, "-I", "-S", str(program)],
+                    [sys.executable, "-I", "-S", "-c", program],
                     cwd=config.checkout,
                     env=dict(environment),
                     stdin=theirs.fileno(),

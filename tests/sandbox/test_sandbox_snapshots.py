@@ -255,7 +255,7 @@ class TestWhatChanged:
         assert {file.path for file in diffs.run.files} == {"b"}
 
     def test_a_step_that_is_too_large_to_show_leaves_the_run_to_be_shown(self, known, open_folder, monkeypatch):
-        monkeypatch.setattr("stepflow.sandbox.snapshots._DIFF_LIMIT", 200_000)
+        monkeypatch.setattr("stepflow.sandbox.questions._DIFF_LIMIT", 200_000)
         with worked(known, open_folder / "run") as one:
             first = one.snapshots.take().name
             one.sh("for n in 1 2 3 4; do seq 20000 > a$n; done")
@@ -267,7 +267,7 @@ class TestWhatChanged:
         assert {file.path for file in diffs.run.files} == {"b"}
 
     def test_many_paths_that_were_left_out_may_be_long_and_full_of_quotes(self, known, open_folder, monkeypatch):
-        monkeypatch.setattr("stepflow.sandbox.snapshots.FILE_LIMIT", 10)
+        monkeypatch.setattr("stepflow.sandbox.questions.FILE_LIMIT", 10)
         with worked(known, open_folder / "run") as one:
             first = one.snapshots.take().name
             one.sh("""for n in $(seq 50); do python3 -c "

@@ -235,7 +235,7 @@ class TestHostileTrees:
     def test_a_rule_file_that_is_a_pipe_ends_one_snapshot_in_time(self, one, monkeypatch):
         before = one.snapshots.take()
         one.sh("mkfifo .gitignore; echo n > n")
-        monkeypatch.setattr("stepflow.sandbox.snapshots._TAKE_SECONDS", 1.0)
+        monkeypatch.setattr("stepflow.sandbox.questions._TAKE_SECONDS", 1.0)
         info = one.snapshots.take()
         assert info.problem == "It took longer than 1 s."
         assert info.name == before.name

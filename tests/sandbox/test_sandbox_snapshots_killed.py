@@ -84,7 +84,7 @@ def test_a_git_that_is_killed_at_work_costs_one_snapshot(one):
 
 
 def test_a_git_that_hangs_is_ended_and_the_next_one_works(one, monkeypatch):
-    monkeypatch.setattr("stepflow.sandbox.snapshots._TAKE_SECONDS", 2.0)
+    monkeypatch.setattr("stepflow.sandbox.questions._TAKE_SECONDS", 2.0)
     hung = Hung(one)
     assert hung.problem() == "It took longer than 2 s."
     monkeypatch.undo()

@@ -54,8 +54,8 @@ ANSWERS_WITHOUT_END = """
 @contextmanager
 def launcher(folder: Path, body: str) -> Iterator[Launcher]:
     """A launcher each of whose operations is this."""
-    file = folder / "unruly.py"
     head = f"""
+    # {folder}
     import json, os, signal, socket, time
     channel = socket.socket(fileno=0)
     socket.recv_fds(channel, 64, 16)
@@ -77,15 +77,14 @@ def launcher(folder: Path, body: str) -> Iterator[Launcher]:
     if pid:
         raise SystemExit
     """
-    file.write_text(dedent(head) + dedent(body))
     config: SandboxConfig = sandbox_config(
         checkout=folder, private=folder, read=(), identity=None, options=ToolboxOptions(), broker=None
     )
-    started = Launcher(config, {"PATH": os.environ["PATH"]}, grace=10, program=file)
+    started = Launcher(config, {"PATH": os.environ["PATH"]}, grace=10, program=dedent(head) + dedent(body))
     try:
         yield started
     finally:
-        subprocess.run(["pkill", "-KILL", "-f", str(file)], check=False)
+        subprocess.run(["pkill", "-KILL", "-f", f"# {folder}"], check=False)
         started.close()
 
 

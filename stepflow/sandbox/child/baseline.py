@@ -12,8 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import IO
 
-from .enter_sandbox import config_variables
-from .git import ALTERNATES, NO_CONFIGURATION, NO_PROGRAMS, GitProgram, Repository, engine_git, run_program
+from .git import (
+    ALTERNATES,
+    NO_CONFIGURATION,
+    NO_PROGRAMS,
+    GitProgram,
+    Repository,
+    config_variables,
+    engine_git,
+    run_program,
+)
 from .paths import Key, OperationRefused, key_of, remove
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - whose content is looked at

@@ -244,11 +244,3 @@ def _check_reach(checkout: str) -> None:
     for name in ("HOME", "TMPDIR"):
         if not os.access(os.environ[name], os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
             raise CannotEnterSandbox(f"user {user}, who the tools run as, cannot write to {os.environ[name]} ({name})")
-
-
-def config_variables(settings: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """The environment variables that give git these settings, after those of every file."""
-    variables = {"GIT_CONFIG_COUNT": str(len(settings))}
-    for number, (key, value) in enumerate(settings):
-        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    return variables

@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from .enter_sandbox import config_variables
 from .paths import OperationRefused, digest, read_regular
 
 #: Takes the next piece of what a program writes.
@@ -141,6 +140,14 @@ class GitProgram:
         """What git prints, cut at its NUL characters. Bytes that are no UTF-8 are replaced. Raises
         `OperationRefused`."""
         return [record for record in self(*words, stdin=stdin).decode("utf-8", "replace").split("\0") if record]
+
+
+def config_variables(settings: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """The environment variables that give git these settings, after those of every file."""
+    variables = {"GIT_CONFIG_COUNT": str(len(settings))}
+    for number, (key, value) in enumerate(settings):
+        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return variables
 
 
 def run_program(

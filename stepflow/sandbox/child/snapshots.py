@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
-from .enter_sandbox import config_variables
 from .git import (
     BRANCHES,
     COMMIT,
@@ -25,6 +24,7 @@ from .git import (
     GitProgram,
     PrintsTooMuch,
     Sink,
+    config_variables,
     refuse_to_wait,
     run_program,
 )

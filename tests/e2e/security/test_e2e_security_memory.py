@@ -73,5 +73,5 @@ def _started(world: World, runner: HostedRunner):
 
 def _end_launcher(runner: HostedRunner) -> None:
     """As the kernel does when no memory is left: by a signal that nothing can be done about."""
-    command = "kill -9 $(grep -laz 'child/__main__[.]py' /proc/[0-9]*/cmdline | cut -d/ -f3)"
+    command = "kill -9 $(grep -laz 'from child[.]launcher' /proc/[0-9]*/cmdline | cut -d/ -f3)"
     subprocess.run(["docker", "exec", "--user=0", runner.name, "sh", "-c", command], check=True, capture_output=True)
