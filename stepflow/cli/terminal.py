@@ -15,7 +15,7 @@ from rich.text import Text
 from stepflow.domain.event import Entry, Event, RunFinished
 from stepflow.domain.run import Limits
 from stepflow.report.log import TerminalLog
-from stepflow.report.wording import Tone
+from stepflow.report.safe_text import Tone
 
 STYLES = {
     Tone.RUN: Style(bold=True),

@@ -10,9 +10,7 @@ from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.reports.report import Gathered, IssuePage, IssueResult
 from stepflow.domain.text import count, cut, usd
 from stepflow.domain.words import Outcome
-from stepflow.report.rendered import render
-from stepflow.report.safe_text import defuse, one_line, plain, seconds_text
-from stepflow.report.wording import mark_of
+from stepflow.report.safe_text import defuse, mark_of, one_line, plain, render, seconds_text
 
 ROWS = 1500
 LONGEST_REASON = 160

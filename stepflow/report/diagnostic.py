@@ -15,9 +15,19 @@ from enum import StrEnum
 from stepflow.domain.agent.problem import Example, Inspection, LintRule, Problem, Severity, count_problems
 from stepflow.domain.reports.report import CheckState, Preflight, PreflightCheck
 from stepflow.domain.text import ELLIPSIS, count, cut
-from stepflow.report.rendered import render
-from stepflow.report.safe_text import aligned, clean, defuse, harmless, one_line, width
-from stepflow.report.wording import PASSED, Line, Tone, mark_of
+from stepflow.report.safe_text import (
+    PASSED,
+    Line,
+    Tone,
+    aligned,
+    clean,
+    defuse,
+    harmless,
+    mark_of,
+    one_line,
+    render,
+    width,
+)
 
 #: Characters shown before the marked part of a line that is too long.
 BEFORE = 30

@@ -9,9 +9,7 @@ from dataclasses import asdict
 from stepflow.domain.json import JsonObject
 from stepflow.domain.reports.evaluation import EvalPair, EvalTrial, Evaluation, EvalVerdict
 from stepflow.domain.text import count, usd
-from stepflow.report.rendered import render_page
-from stepflow.report.safe_text import aligned, defuse, one_line, seconds_text
-from stepflow.report.wording import Line, Tone, mark_of
+from stepflow.report.safe_text import Line, Tone, aligned, defuse, mark_of, one_line, render_page, seconds_text
 
 CELL, FAILURE = 60, 300
 TONES = {EvalVerdict.BETTER: Tone.GOOD, EvalVerdict.WORSE: Tone.BAD, EvalVerdict.NOT_SHOWN: Tone.PLAIN}

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 from stepflow.domain import event as events
 from stepflow.domain.connection import HostsRequested
 from stepflow.domain.effect import ApprovalAnswered, ApprovalAsked, SuggestionsTried, describe_results
-from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.run import GuidanceFile, ImagesRead, describe_unseen
+from stepflow.domain.json import JsonObject
+from stepflow.domain.run import ImagesRead, describe_unseen
 from stepflow.domain.text import TextRemoved, count, count_kinds, name_some
-from stepflow.report.safe_text import first_lines, last_lines, one_line, seconds_text, telling_lines
+from stepflow.report.safe_text import (
+    Line,
+    Tone,
+    first_lines,
+    last_lines,
+    line,
+    mark_of,
+    mark_title,
+    one_line,
+    quote_lines,
+    seconds_text,
+    telling_lines,
+    whole_lines,
+)
 from stepflow.report.step_message import describe_step_event
 from stepflow.report.wording import (
     REASON_SHOWN,
     EventMessage,
-    Line,
     Part,
-    Tone,
     describe_canaries,
     describe_changes,
     describe_hosts,
     describe_issue_cost,
     describe_outcome,
-    line,
-    mark_of,
-    mark_title,
-    quote_lines,
+    fact_message,
     reached_places,
-    whole_lines,
+    value_parts,
+    warning_message,
     whole_part,
 )
 
@@ -44,17 +53,6 @@ TONE_OF_LEVEL = {"info": Tone.PLAIN, "warning": Tone.WARNING, "error": Tone.BAD}
 OVER_BUDGET = ". No other run may begin on it: raise budget-usd-per-issue if the issue is worth it"
 
 
-def event_lines(event: events.Event) -> tuple[Line, ...]:
-    """Return the lines that a watcher sees for one event."""
-    message = describe_event(event)
-    if message is None:
-        return ()
-    if not message.in_log:
-        return message.below
-    facts = ", ".join(filter(None, message.facts))
-    return (line(message.tone, f"{message.title} ({facts})" if facts else message.title), *message.below)
-
-
 def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911, PLR0912 - one case per event
     """Return the message of one event; None if another event's message covers it."""
     if isinstance(event, events.StepEvent):
@@ -66,24 +64,26 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
             return _describe_resumption(event)
         case TextRemoved():
             what, kinds = count(event.count, "hidden piece"), one_line(count_kinds(tuple(event.pieces)))
-            return _fact(f"{what} of the issue's text did not reach the model: {kinds}", is_warning=True)
+            return warning_message(f"{what} of the issue's text did not reach the model: {kinds}")
         case ImagesRead():
             return _describe_images(event)
         case events.SnapshotTaken():
             title, size = f"Snapshot of {count(event.files, 'changed file')}", count(event.bytes, "byte")
             return EventMessage(title=title, facts=(event.name[:12], size, seconds_text(event.seconds)), in_log=False)
         case events.SnapshotFailed():
-            return _fact(f"[Snapshot] {event.reason}", is_warning=True)
+            return warning_message(f"[Snapshot] {event.reason}")
         case events.LayerReported():
-            return _fact(f"[Isolation] {event.layer}: {event.state}", is_warning=event.is_warning)
+            return fact_message(f"[Isolation] {event.layer}: {event.state}", is_warning=event.is_warning)
         case events.CanariesTried(canaries=canaries):
             is_warning = bool(reached_places(canaries))
-            return _fact(f"[Isolation] self-test: {describe_canaries(canaries)}", is_warning=is_warning, data=canaries)
+            return fact_message(
+                f"[Isolation] self-test: {describe_canaries(canaries)}", is_warning=is_warning, data=canaries
+            )
         case HostsRequested():
             return _describe_requests(event)
         case events.IssueCostSummed():
             over = event.usd >= event.budget_usd
-            return _fact(f"[Budget] {describe_issue_cost(event)}{OVER_BUDGET if over else ''}", is_warning=over)
+            return fact_message(f"[Budget] {describe_issue_cost(event)}{OVER_BUDGET if over else ''}", is_warning=over)
         case events.BaseChecked():
             return _describe_base(event)
         case events.ValidatorRan():
@@ -116,15 +116,21 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
             assert_never(event)
 
 
+def _describe_requests(event: HostsRequested) -> EventMessage:
+    counts: JsonObject = {each.host: {"allowed": each.allowed, "refused": each.refused} for each in event.hosts}
+    refused = any(each.refused for each in event.hosts)
+    return fact_message(f"[Network] {describe_hosts(event.hosts)}", is_warning=refused, data=counts)
+
+
 def _describe_resumption(event: events.RunResumed) -> EventMessage:
     at = f"at iteration {event.iteration}" if event.iteration else "before its first iteration"
     return EventMessage(title=f"The run is resumed after {count(event.events, 'event')}, {at}", tone=Tone.RUN)
 
 
-def _describe_requests(event: HostsRequested) -> EventMessage:
-    counts: JsonObject = {each.host: {"allowed": each.allowed, "refused": each.refused} for each in event.hosts}
-    is_warning = any(each.refused for each in event.hosts)
-    return _fact(f"[Network] {describe_hosts(event.hosts)}", is_warning=is_warning, data=counts)
+def _describe_end(event: events.RunFinished) -> EventMessage:
+    mark, ended = mark_of(event.outcome), describe_outcome(event.outcome)
+    title = f"{mark.text} {ended}: {one_line(event.reason, REASON_SHOWN)}"
+    return EventMessage(title=title, tone=mark.tone, parts=whole_part("Reason", event.reason, REASON_SHOWN))
 
 
 def _describe_start(event: events.RunStarted) -> EventMessage:
@@ -134,6 +140,7 @@ def _describe_start(event: events.RunStarted) -> EventMessage:
     pull = f", follow-up {follow_up.round} on pull request #{follow_up.pull_request}" if follow_up else ""
     if event.reviewed:
         pull = f", review of {one_line(event.reviewed.head)[:12]}"
+    guidance = one_line(", ".join(map(str, event.guidance)), 400)
     return EventMessage(
         title=f"Agent {one_line(event.agent)}{where}{pull}, run {one_line(event.run_id)}",
         tone=Tone.RUN,
@@ -144,13 +151,8 @@ def _describe_start(event: events.RunStarted) -> EventMessage:
             Part("Options", event.options, is_open=False),
             Part("Sandbox", {**event.isolation}, is_open=False),
         ),
-        below=(*_guidance(event.guidance), *_sandbox(event.isolation)),
+        below=(*([line(Tone.PLAIN, f"guidance: {guidance}")] if guidance else ()), *_sandbox(event.isolation)),
     )
-
-
-def _guidance(files: Iterable[GuidanceFile]) -> Iterator[Line]:
-    if shown := ", ".join(map(str, files)):
-        yield line(Tone.PLAIN, f"guidance: {one_line(shown, 400)}")
 
 
 def _sandbox(isolation: Mapping[str, str]) -> Iterator[Line]:
@@ -170,15 +172,6 @@ def _describe_images(event: ImagesRead) -> EventMessage:
         title=title,
         tone=Tone.WARNING if unseen else Tone.PLAIN,
         parts=(Part("Images", "\n".join(map(str, event.images))),),
-    )
-
-
-def _fact(sentence: str, *, is_warning: bool, data: Mapping[str, JsonValue] | None = None) -> EventMessage:
-    """Return a message whose sentence says everything."""
-    return EventMessage(
-        title=one_line(sentence, REASON_SHOWN),
-        tone=Tone.WARNING if is_warning else Tone.PLAIN,
-        parts=(Part("Data", {**(data or {})}, is_open=False),),
     )
 
 
@@ -255,7 +248,7 @@ def _describe_approval(event: ApprovalAsked | ApprovalAnswered) -> EventMessage:
         what = f": {event.actor} rejected: {event.reason}"
     else:
         what = f": {event.actor} approved {event.digest}"
-    return _fact(f"[Approval] step {event.step_id}{what}", is_warning=False)
+    return fact_message(f"[Approval] step {event.step_id}{what}", is_warning=False)
 
 
 def _describe_work(event: events.WorkCollected) -> EventMessage:
@@ -299,27 +292,13 @@ def _describe_failure(event: events.FailureReported) -> EventMessage:
 
 def _describe_note(event: events.Noted) -> EventMessage:
     title, tone = one_line(event.message, REASON_SHOWN), TONE_OF_LEVEL.get(event.level)
-    texts = {name: value for name, value in event.data.items() if isinstance(value, str) and "\n" in value}
-    rest = {name: value for name, value in event.data.items() if name not in texts}
     shown = tone is not None
     folded = "\n".join(str(event.data[name]) for name in FOLDED_DATA if event.data.get(name)) if shown else ""
     inside = [line(Tone.FOLDED, text) for text in last_lines(folded, FOLDED_SHOWN)]
     return EventMessage(
         title=title,
         tone=tone or Tone.PLAIN,
-        parts=(
-            Part("Data", rest, is_open=False),
-            *(Part(one_line(name, 40), text, is_open=False) for name, text in texts.items()),
-        ),
+        parts=value_parts("Data", event.data, is_open=False),
         in_log=shown and not inside,
         below=(line(Tone.FOLD, title), *inside) if inside else (),
-    )
-
-
-def _describe_end(event: events.RunFinished) -> EventMessage:
-    mark, reason = mark_of(event.outcome), event.reason
-    return EventMessage(
-        title=f"{mark.text} {describe_outcome(event.outcome)}: {one_line(reason, REASON_SHOWN)}",
-        tone=mark.tone,
-        parts=whole_part("Reason", reason, REASON_SHOWN),
     )

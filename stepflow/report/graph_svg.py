@@ -16,8 +16,7 @@ from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.agent.problem import Exposure
 from stepflow.domain.text import count
 from stepflow.report.flow_graph import MAY_ABORT, FlowGraph, GraphEdge, GraphNode, PathEdge, flow_graph, node_class
-from stepflow.report.rendered import read_text, render
-from stepflow.report.safe_text import one_line
+from stepflow.report.safe_text import one_line, read_text, render
 from stepflow.report.safe_text import width as text_width
 
 ID_LIMIT = 40

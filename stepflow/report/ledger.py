@@ -24,8 +24,7 @@ from stepflow.domain.reports.ledger import (
 from stepflow.domain.text import Spent, count, usd
 from stepflow.domain.words import Outcome
 from stepflow.report.document import SCHEMA
-from stepflow.report.rendered import render_page
-from stepflow.report.safe_text import aligned, one_line
+from stepflow.report.safe_text import aligned, one_line, render_page
 
 _DIGITS = 6
 

@@ -12,10 +12,9 @@ from stepflow.domain.json import JsonObject
 from stepflow.domain.run import Limits
 from stepflow.domain.text import count, cut, minutes, usd
 from stepflow.domain.words import Intent
-from stepflow.report.event_message import event_lines
-from stepflow.report.safe_text import first_line, one_line, seconds_text
-from stepflow.report.step_message import call_text, describe_model, spoken
-from stepflow.report.wording import Line, Tone, line, whole_lines
+from stepflow.report.event_message import describe_event
+from stepflow.report.safe_text import Line, Tone, first_line, line, one_line, seconds_text, whole_lines
+from stepflow.report.wording import call_text, describe_model, spoken
 
 BEFORE = "prepares the run"
 MODEL = "the model answers"
@@ -29,6 +28,17 @@ LIMIT_OPTIONS = ("budget-usd", "budget-tokens", "timeout-minutes")
 OUTSIDE = (Tone.RUN, Tone.STEP, Tone.STEP_END)
 #: Tones of lines inside a fold.
 INSIDE = (Tone.FOLDED, Tone.ASIDE)
+
+
+def event_lines(event: events.Event) -> tuple[Line, ...]:
+    """Return the lines that a watcher sees for one event."""
+    message = describe_event(event)
+    if message is None:
+        return ()
+    if not message.in_log:
+        return message.below
+    facts = ", ".join(filter(None, message.facts))
+    return (line(message.tone, f"{message.title} ({facts})" if facts else message.title), *message.below)
 
 
 class CurrentActivity:

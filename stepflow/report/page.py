@@ -13,26 +13,27 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from hashlib import blake2b
 
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from markupsafe import Markup, escape
 
 from stepflow.domain import event as events
 from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.checkout import StepDiff
+from stepflow.domain.checkout import PageDiffs, StepDiff
 from stepflow.domain.effect import EffectKind
 from stepflow.domain.json import JsonObject
 from stepflow.domain.reports.report import HistoryEntry, RunReport
 from stepflow.domain.run import ImagesRead, Issue, IssueImage
 from stepflow.domain.text import changed_lines, count, cut, usd
 from stepflow.domain.words import FailureAction
-from stepflow.report.diff import Diffs
 from stepflow.report.event_message import describe_event
 from stepflow.report.flow_graph import cost_words, flow_graph, walked_path
 from stepflow.report.graph_svg import graph_svg
 from stepflow.report.proof import describe_proof
-from stepflow.report.rendered import markdown_html, render_page
-from stepflow.report.safe_text import ADDRESS, one_line, seconds_text, spell_unseen
+from stepflow.report.safe_text import ADDRESS, mark_of, one_line, render_page, seconds_text, spell_unseen
 from stepflow.report.summary import EDGE_LIMIT, figures
 from stepflow.report.wording import (
     OUTCOMES,
@@ -40,8 +41,8 @@ from stepflow.report.wording import (
     Part,
     count_canaries,
     describe_hosts,
+    describe_subject,
     describe_way,
-    mark_of,
     next_step,
     reached_places,
 )
@@ -70,6 +71,9 @@ VALIDATORS_SHOWN = 100
 WHOLE_RUN = "changes"
 #: If a step changed more files than this, their diffs are collapsed.
 OPEN_FILES = 5
+#: The first and the last line of a folded section.
+FOLD_BEGINS = re.compile(r"^<details><summary>(.*)</summary>$", re.MULTILINE)
+FOLD_ENDS = re.compile(r"^</details>$", re.MULTILINE)
 HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 
 
@@ -197,7 +201,7 @@ class PageTimeline:
             case _:
                 pass
 
-    def finish(self, diffs: Diffs) -> None:
+    def finish(self, diffs: PageDiffs) -> None:
         """Add what no event contains: the calls without an answer, and the changes."""
         for card, block in self._unanswered.values():
             label = f"Call of {one_line(str(block.get('name', '')))}, not answered"
@@ -385,7 +389,7 @@ def report_html(
     agent: AgentDefinition | None = None,
     *,
     count: int,
-    diffs: Callable[[], Diffs] = Diffs,
+    diffs: Callable[[], PageDiffs] = PageDiffs,
 ) -> str:
     """Return the whole page of `count` entries, which are not all held in memory. `diffs` is called after the last
     entry, and returns what the iterations changed."""
@@ -408,6 +412,7 @@ def report_html(
         advice=markdown_html(f"**What to do next:** {next_step(report)}"),
         figures=figures(report),
         report=report,
+        subject=describe_subject(report),
         timeline=timeline,
         diffs_note=changed.note,
         has_changes=bool(changed.run.files),
@@ -433,3 +438,30 @@ def _graph(report: RunReport, agent: AgentDefinition) -> str:
         return ""
     first = {line.step_id: f"#i{line.iteration}" for line in reversed(report.history)}
     return graph_svg(agent, path, costs=cost_words(report), links=first)
+
+
+def markdown_html(text: str) -> Markup:
+    """Render Markdown for a page whose own headings are `h1` and `h2`. Sections that GitHub folds are open."""
+    parser = _parser()
+    tokens = parser.parse(FOLD_ENDS.sub("", FOLD_BEGINS.sub(r"**\1**", spell_unseen(text))))
+    for token in _all(tokens):
+        # Remove the styles of table cells, because a page whose policy forbids styles would report errors.
+        token.attrs = {name: value for name, value in token.attrs.items() if name == "href"}
+        # The language of a code block would become a class, which might be one of the page's own.
+        token.info = ""
+        if token.tag in ("h1", "h2"):
+            token.tag = "h3"
+    return Markup(parser.renderer.render(tokens, parser.options, {}))  # noqa: S704 - made by the parser, without HTML
+
+
+@cache
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("js-default").disable("image")
+    parser.validateLink = lambda url: bool(ADDRESS.fullmatch(url))  # type: ignore[method-assign]
+    return parser
+
+
+def _all(tokens: Iterable[Token]) -> Iterator[Token]:
+    for token in tokens:
+        yield token
+        yield from _all(token.children or ())

@@ -22,9 +22,7 @@ from stepflow.domain.proof import (
 )
 from stepflow.domain.text import count, name_some
 from stepflow.report.diagnostic import annotation
-from stepflow.report.rendered import FILTERS, render
-from stepflow.report.safe_text import defuse, link, one_line
-from stepflow.report.wording import Line, Tone, mark_of
+from stepflow.report.safe_text import FILTERS, Line, Tone, defuse, link, mark_of, one_line, render
 
 CELL = 80
 #: Lines of output shown of a trial that decided against the change.

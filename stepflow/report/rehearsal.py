@@ -9,9 +9,20 @@ from xml.etree import ElementTree
 from stepflow.domain.reports.report import Mismatch, Rehearsal, Rehearsed
 from stepflow.domain.text import count
 from stepflow.report.diagnostic import annotation
-from stepflow.report.rendered import render
-from stepflow.report.safe_text import aligned, clean, defuse, details, fence, html_text, one_line, seconds_text
-from stepflow.report.wording import Line, Tone, mark_of
+from stepflow.report.safe_text import (
+    Line,
+    Tone,
+    aligned,
+    clean,
+    defuse,
+    details,
+    fence,
+    html_text,
+    mark_of,
+    one_line,
+    render,
+    seconds_text,
+)
 
 CELL = 60
 REASON = 600

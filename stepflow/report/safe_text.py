@@ -1,5 +1,6 @@
 """Makes text of models, tools and people safe for logs, terminals and pages, and for GitHub's Markdown, in which it can
-only be plain text.
+only be plain text; gives lines and results their tone and mark; and renders the templates of this package, with every
+value escaped.
 
 The runner obeys `::command::` at the start of a line, after any spaces, and `##[command]` anywhere in a line. Its
 comparison depends on the culture and skips invisible characters. Those must be removed first, and a zero-width
@@ -8,11 +9,26 @@ character would not protect anything.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, NamedTuple
 
-from stepflow.domain.text import ANSI, ELLIPSIS, code_block, cut, excerpt, spell_out, strip_invisible
+from markupsafe import Markup
+
+from stepflow.domain.effect import EffectStatus
+from stepflow.domain.reports.report import CheckState
+from stepflow.domain.text import ANSI, ELLIPSIS, code_block, code_span, cut, excerpt, spell_out, strip_invisible, usd
+from stepflow.domain.words import Outcome
+
+if TYPE_CHECKING:
+    from jinja2 import Environment, Template
 
 LINE_BREAK = re.compile(r"\r\n|[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
@@ -165,3 +181,173 @@ def details(title: str, body: str) -> str:
 def reveal(text: str, limit: int) -> str:
     """Return a text with its invisible characters spelled out, as in `<U+200B>`, and with its line breaks."""
     return cut(clean(spell_out(text[:limit])), limit * 2)
+
+
+WIDTH = 400
+#: Leaves space for the mark at the left edge.
+FULL_WIDTH = WIDTH - 2
+
+
+class Tone(StrEnum):
+    """What kind of event happened, or what kind of log line this is. Pages and terminals show it as a color."""
+
+    RUN = "run"
+    PROMPT = "prompt"
+    MODEL = "model"
+    TOOL = "tool"
+    ROUTE = "route"
+    GOOD = "good"
+    BAD = "bad"
+    WARNING = "warning"
+    PLAIN = "plain"
+    # For lines only. A `FOLD` is the title of the `FOLDED` or `ASIDE` lines after it, which belong to the same entry.
+    # `ASIDE` lines are details for a closer look.
+    STEP = "step"
+    STEP_END = "step_end"
+    WORDS = "words"
+    PROGRESS = "progress"
+    FOLD = "fold"
+    FOLDED = "folded"
+    ASIDE = "aside"
+
+
+class Line(NamedTuple):
+    """One line without its line break."""
+
+    tone: Tone
+    text: str
+
+
+def line(tone: Tone, text: str) -> Line:
+    """Return a line of text. The text must already be clean."""
+    return Line(tone, defuse(cut(text, WIDTH)))
+
+
+def quote_lines(texts: Iterable[str]) -> tuple[Line, ...]:
+    """Return quoted text as lines. The text must already be clean."""
+    return tuple(line(Tone.WORDS, f"│ {text}") for text in texts)
+
+
+def whole_lines(text: str) -> Iterator[Line]:
+    """Yield the full text. Long lines are broken."""
+    for whole in clean(text).split("\n"):
+        for start in range(0, max(len(whole), 1), FULL_WIDTH):
+            yield line(Tone.WORDS, f"│ {whole[start : start + FULL_WIDTH]}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """How a result looks: `emoji` in Markdown, `text` elsewhere, where an emoji font may be missing."""
+
+    text: str
+    emoji: str
+    tone: Tone
+
+
+PASSED = Mark(text="✓", emoji="✅", tone=Tone.GOOD)
+FAILED = Mark(text="✗", emoji="❌", tone=Tone.BAD)
+PLANNED = Mark(text="–", emoji="▫️", tone=Tone.PLAIN)
+MARKS: dict[bool | str, Mark] = {
+    **dict.fromkeys((True, CheckState.OK, EffectStatus.APPLIED, Outcome.COMPLETED), PASSED),
+    CheckState.WARNING: Mark(text="!", emoji="⚠️", tone=Tone.WARNING),
+    CheckState.UNKNOWN: Mark(text="?", emoji="❔", tone=Tone.PLAIN),
+    EffectStatus.PLANNED: PLANNED,
+    **dict.fromkeys(
+        (EffectStatus.SKIPPED, Outcome.SKIPPED, Outcome.NO_CHANGES), Mark(text="–", emoji="⏭️", tone=Tone.PLAIN)
+    ),
+    Outcome.AWAITING_APPROVAL: Mark(text="…", emoji="⏸️", tone=Tone.PLAIN),
+    Outcome.CANCELLED: Mark(text="■", emoji="⏹️", tone=Tone.PLAIN),
+}
+
+
+def mark_of(result: bool | CheckState | EffectStatus | Outcome | None) -> Mark:
+    """Return the mark of a result. A result without its own mark counts as failed."""
+    return FAILED if result is None else MARKS.get(result, FAILED)
+
+
+def mark_title(tone: Tone, title: str) -> str:
+    """Return the title, after the mark of success or failure if the tone has one."""
+    marks = {Tone.GOOD: PASSED, Tone.TOOL: PASSED, Tone.BAD: FAILED}
+    return f"{marks[tone].text} {title}" if tone in marks else title
+
+
+POLICY = "default-src 'none'; img-src data:; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'"
+
+
+def _finish(make: Callable[..., str]) -> Callable[..., Markup]:
+    """Return a filter whose result is finished Markdown, with all text escaped."""
+    return lambda *values, **named: Markup(make(*values, **named))  # noqa: S704 - nothing in it is markup any more
+
+
+def _code_cell(line: str) -> str:
+    """Return a line as inline code for a table, where a bar would end the cell; as plain text if it might."""
+    return plain(line) if re.search(r"[|\\`]", line) else code_span(line)
+
+
+#: The filters of Markdown templates. A value without a filter becomes text of the default length.
+FILTERS = {
+    "code": _finish(code),
+    "code_span": _finish(lambda text, limit=200: code_span(one_line(text, limit))),
+    "code_cell": _finish(lambda text, limit=200: _code_cell(one_line(text, limit))),
+    "dollars": _finish(lambda amount: usd(amount).lstrip("$")),
+    "fence": _finish(lambda text, lines: fence(text, lines=lines)),
+    "output": _finish(lambda text, lines: code_block("\n".join(telling_lines(text, lines)), "text")),
+    "figure": _finish(format),
+    "html": _finish(html_text),
+    "link": _finish(lambda address, text: link(text, address)),
+    "mark": _finish(lambda result: mark_of(result).emoji),
+    "prose": _finish(plain_with_code),
+    "seconds": _finish(seconds_text),
+    "text": _finish(plain),
+}
+
+
+def render(name: str, /, **values: object) -> str:
+    """Render a template. If its name ends with `.md.j2`, the result is Markdown for GitHub, and values stay plain text.
+    Any other template makes HTML or SVG."""
+    return _template(name).render(values).rstrip("\n")
+
+
+def render_page(name: str, /, *styles: str, **values: object) -> str:
+    """Render a page with these style sheets of this package. Its policy allows them alone: the page fetches nothing,
+    because it contains its images, and it sends no form and runs no script."""
+    style = "".join(map(read_text, styles))
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    # The style sheets are our own files.
+    return render(name, policy=POLICY.format(style=digest), style=Markup(style), **values)  # noqa: S704
+
+
+def render_blocks(name: str, /, **values: object) -> list[str]:
+    """Return the blocks of a Markdown template that are not empty."""
+    template = _template(name)
+    context = template.new_context(values)
+    blocks = ("".join(block(context)).strip("\n") for block in template.blocks.values())
+    return [block for block in blocks if block]
+
+
+def read_text(name: str) -> str:
+    """Return the text of a file in this package."""
+    return (files("stepflow.report") / name).read_text(encoding="utf-8")
+
+
+def _template(name: str) -> Template:
+    return _environment(is_markdown=name.endswith(".md.j2")).get_template(name)
+
+
+@cache
+def _environment(*, is_markdown: bool) -> Environment:
+    # Imported here because a run needs no template before its first request.
+    from jinja2 import Environment, FunctionLoader, StrictUndefined  # noqa: PLC0415
+
+    shown = FILTERS["text"] if is_markdown else spell_unseen
+    environment = Environment(
+        loader=FunctionLoader(read_text),
+        autoescape=True,
+        finalize=lambda value: shown(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    if is_markdown:
+        environment.filters.update(FILTERS)
+    return environment

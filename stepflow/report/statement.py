@@ -19,8 +19,7 @@ from stepflow.domain.reports.statement import JournalDigest, Verification
 from stepflow.domain.text import count
 from stepflow.domain.words import Outcome
 from stepflow.report.collect import collect_report
-from stepflow.report.safe_text import aligned, defuse, one_line
-from stepflow.report.wording import Line, Tone, mark_of
+from stepflow.report.safe_text import Line, Tone, aligned, defuse, mark_of, one_line
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 #: Describes the predicate. The tag moves with the first major version, as the predicate may grow with it.

@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import assert_never
 
 from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ModelChanged
-from stepflow.domain.conversation import Remedy, RequestAdapted
-from stepflow.domain.json import JsonObject, compact
+from stepflow.domain.conversation import RequestAdapted
+from stepflow.domain.json import JsonObject
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.secrets import MASK
 from stepflow.domain.text import count, usd
-from stepflow.report.safe_text import first_line, last_lines, one_line, seconds_text
-from stepflow.report.wording import REASON_SHOWN, EventMessage, Part, Tone, line, mark_title, quote_lines, whole_part
+from stepflow.report.safe_text import (
+    Tone,
+    first_line,
+    last_lines,
+    line,
+    mark_title,
+    one_line,
+    quote_lines,
+    seconds_text,
+)
+from stepflow.report.wording import (
+    REASON_SHOWN,
+    REMEDIES,
+    EventMessage,
+    Part,
+    call_text,
+    describe_model,
+    spoken,
+    value_parts,
+    warning_message,
+    whole_part,
+)
 
 WORDS_SHOWN = 8
-#: The inputs that describe a tool call best, by the names in the tool set.
-MAIN_INPUTS = ("command", "file_path", "pattern", "path")
 USUAL_STOPS = ("end_turn", "tool_use", "stop_sequence")
 #: The transitions that check whether the work is done (flow.md §7).
 CLOSES = ("closing", "complete")
-CHANGES: Mapping[Remedy, str] = {
-    Remedy.ASK_IN_WORDS: "answers are requested with the schema in words",
-    Remedy.LEAVE_OUT_IMAGES: "images are left out",
-    Remedy.DROP_THINKING: "the service leaves out earlier thinking of this conversation",
-    Remedy.SHORTEN: "the conversation begins again",
-}
 
 
 def describe_step_event(event: events.StepEvent) -> EventMessage | None:  # noqa: PLR0911, PLR0912 - one case per event
@@ -43,50 +54,42 @@ def describe_step_event(event: events.StepEvent) -> EventMessage | None:  # noqa
             title = mark_title(Tone.BAD, f"answer schema: {one_line(event.reason)}")
             return EventMessage(title=title, tone=Tone.BAD, facts=(f"{event.strikes} of {MAX_STRIKES}",))
         case events.PromptRendered():
-            return prompt_rendered(event)
+            return _describe_prompt(event)
         case events.ModelWaited():
-            return model_waited(event)
+            return _describe_wait(event)
         case events.ModelTurned():
-            return model_turned(event)
+            return _describe_turn(event)
         case events.AnswerLost():
             tokens = count(event.usage.total, "token")
-            message = _hindrance(f"an answer broke off; the {tokens} that it used until then count as spent")
+            message = warning_message(f"an answer broke off; the {tokens} that it used until then count as spent")
             return replace(message, parts=(Part("Reason", event.reason),))
         case events.CacheRenewed():
-            return cache_renewed(event)
+            return _describe_renewal(event)
         case events.ContextOverflowed():
             overflowed = "the conversation is still too long for the model, so the step starts over"
-            return _hindrance(f"{overflowed}: {one_line(event.reason)}")
+            return warning_message(f"{overflowed}: {one_line(event.reason)}")
         case ModelChanged():
-            return _hindrance(f"{event}: {event.reason}")
+            return warning_message(f"{event}: {event.reason}")
         case RequestAdapted():
-            change = CHANGES[event.remedy]
-            return _hindrance(f"{one_line(event.model, 80)}: from here on {change}: {one_line(event.reason)}")
+            change = f"from here on {REMEDIES[event.remedy]}: {one_line(event.reason)}"
+            return warning_message(f"{one_line(event.model, 80)}: {change}")
         case events.ToolCalled():
-            return tool_called(event)
+            return _describe_call(event)
         case events.CommandRan():
-            return command_ran(event)
+            return _describe_command(event)
         case events.UserMessage():
-            return user_message(event)
+            return _describe_user_message(event)
         case events.CheckJudged():
-            return check_judged(event)
+            return _describe_check(event)
         case events.StepAnswered():
-            return step_answered(event)
+            return _describe_answer(event)
         case events.Routed():
-            return describe_route(event)
+            return _describe_route(event)
         case _:
             assert_never(event)
 
 
-def describe_model(event: events.IterationStarted) -> str:
-    """Return the model and the agent's settings for its answers. Empty if there are no settings."""
-    effort = f"effort {event.effort}" if event.effort else ""
-    most = f"at most {count(event.max_output_tokens, 'output token')} an answer" if event.max_output_tokens else ""
-    return ", ".join((event.model, *filter(None, (effort, most)))) if effort or most else ""
-
-
-def prompt_rendered(event: events.PromptRendered) -> EventMessage:
-    """Describe the prompt."""
+def _describe_prompt(event: events.PromptRendered) -> EventMessage:
     kind = "retry prompt" if event.retry else "prompt"
     first, *context = event.blocks or ("",)
     # A mask and the value that it replaces differ in length, so the positions would be wrong.
@@ -105,28 +108,20 @@ def prompt_rendered(event: events.PromptRendered) -> EventMessage:
     )
 
 
-def model_waited(event: events.ModelWaited) -> EventMessage:
-    """Describe the pause before the next try."""
+def _describe_wait(event: events.ModelWaited) -> EventMessage:
     deadline = event.deadline_in
     left = f", {seconds_text(deadline)} left before the deadline" if deadline is not None else ""
     tried = f"(try {event.attempt} of {event.tries} failed{left})"
-    return _hindrance(f"waiting {event.seconds:g} s for the model {tried}: {one_line(event.reason)}")
+    return warning_message(f"waiting {event.seconds:g} s for the model {tried}: {one_line(event.reason)}")
 
 
-def cache_renewed(event: events.CacheRenewed) -> EventMessage:
-    """Describe what it cost to keep the prompt cache during a long wait, so that the next request does not cost
-    more."""
+def _describe_renewal(event: events.CacheRenewed) -> EventMessage:
     title = f"the prompt cache was {'not ' if event.problem else ''}renewed during a long wait"
     fact = one_line(event.problem, REASON_SHOWN) if event.problem else count(event.usage.total, "token")
     return EventMessage(title=title, facts=(fact,))
 
 
-def _hindrance(sentence: str) -> EventMessage:
-    """Describe a problem between a prompt and its answer."""
-    return EventMessage(title=one_line(sentence, REASON_SHOWN), tone=Tone.WARNING)
-
-
-def model_turned(event: events.ModelTurned) -> EventMessage:
+def _describe_turn(event: events.ModelTurned) -> EventMessage:
     """Describe an answer. A log shows its prose below the title; a page shows the prose as parts."""
     called = [str(block.get("name", "")) for block in event.content if block.get("type") == "tool_use"]
     text = spoken(event)
@@ -153,15 +148,6 @@ def model_turned(event: events.ModelTurned) -> EventMessage:
     )
 
 
-def spoken(event: events.ModelTurned) -> str:
-    """Return the prose of a turn. The words of a model between its calls may be its thinking. A structured answer has
-    no prose, because its intent and reason are shown elsewhere."""
-    text = "".join(str(block.get("text", "")) for block in event.content if block.get("type") == "text")
-    if event.stop_reason == "tool_use" and not text.strip():
-        text = "".join(str(block.get("thinking", "")) for block in event.content if block.get("type") == "thinking")
-    return "" if event.stop_reason != "tool_use" and text.lstrip().startswith("{") else text
-
-
 def _block_part(block: JsonObject) -> Part:
     """Return the part that a page shows for a block. The input of a call is in the message of the call itself."""
     match block.get("type"):
@@ -173,8 +159,7 @@ def _block_part(block: JsonObject) -> Part:
             return Part(one_line(str(block.get("type", "Block"))), block, is_open=False)
 
 
-def tool_called(event: events.ToolCalled) -> EventMessage:
-    """Describe a call and its output."""
+def _describe_call(event: events.ToolCalled) -> EventMessage:
     if event.denied:
         ended = "denied: the step may not use it"
     elif event.exit_code is not None:
@@ -186,29 +171,11 @@ def tool_called(event: events.ToolCalled) -> EventMessage:
         title=mark_title(tone, f"{one_line(event.name, 40)} {call_text(event.input)}").rstrip(),
         tone=tone,
         facts=(ended, seconds_text(event.seconds)),
-        parts=(*_inputs(event.input), Part("Output", event.output)),
+        parts=(*value_parts("Input", event.input, is_open=True), Part("Output", event.output)),
     )
 
 
-def call_text(arguments: JsonObject) -> str:
-    """Return the part of a tool's input that describes the call best."""
-    for name in MAIN_INPUTS:
-        value = arguments.get(name)
-        if isinstance(value, str):
-            return first_line(value, 120)
-    return one_line(compact(arguments), 120) if arguments else ""
-
-
-def _inputs(arguments: JsonObject) -> Iterator[Part]:
-    """Yield long texts of the input with their line breaks, and the rest as JSON."""
-    texts = {name: value for name, value in arguments.items() if isinstance(value, str) and "\n" in value}
-    yield Part("Input", {name: value for name, value in arguments.items() if name not in texts})
-    for name, value in texts.items():
-        yield Part(f"Input: {one_line(name, 40)}", value)
-
-
-def command_ran(event: events.CommandRan) -> EventMessage:
-    """Describe a command from the agent's definition."""
+def _describe_command(event: events.CommandRan) -> EventMessage:
     ended = "timed out" if event.timed_out else f"exit {event.exit_code}" if event.started else "did not start"
     return EventMessage(
         title=f"Command {one_line(shlex.join(event.argv), 120)}",
@@ -219,7 +186,7 @@ def command_ran(event: events.CommandRan) -> EventMessage:
     )
 
 
-def user_message(event: events.UserMessage) -> EventMessage:
+def _describe_user_message(event: events.UserMessage) -> EventMessage:
     """Describe what stepflow says in a conversation after the prompt."""
     why = one_line("; ".join(event.errors)) if event.errors else first_line(event.text)
     return EventMessage(
@@ -229,8 +196,7 @@ def user_message(event: events.UserMessage) -> EventMessage:
     )
 
 
-def check_judged(event: events.CheckJudged) -> EventMessage:
-    """Describe the outcome of a check-dialect step."""
+def _describe_check(event: events.CheckJudged) -> EventMessage:
     tone = Tone.GOOD if event.result == "ok" else Tone.BAD
     said = f": {one_line(event.message, 240)}" if event.message else ""
     return EventMessage(
@@ -240,7 +206,7 @@ def check_judged(event: events.CheckJudged) -> EventMessage:
     )
 
 
-def step_answered(event: events.StepAnswered) -> EventMessage:
+def _describe_answer(event: events.StepAnswered) -> EventMessage:
     """Describe what the gate read in an answer."""
     reason = f": {one_line(event.reason, 240)}" if event.reason else ""
     target = f" to {one_line(event.target)}" if event.target else ""
@@ -256,8 +222,7 @@ def step_answered(event: events.StepAnswered) -> EventMessage:
     )
 
 
-def describe_route(event: events.Routed) -> EventMessage:
-    """Describe where the flow continues."""
+def _describe_route(event: events.Routed) -> EventMessage:
     if event.to is None:
         title = "→ completion" if event.transition in CLOSES else "no next step"
         return EventMessage(title=title, tone=Tone.ROUTE, more_facts=(event.transition,), in_log=False)

@@ -22,21 +22,33 @@ from stepflow.domain.words import Effort, Outcome
 from stepflow.report.diagnostic import annotation
 from stepflow.report.flow_graph import flow_graph, mermaid_graph, walked_path
 from stepflow.report.proof import describe_proof, link_into_diff, proof_section, without_links
-from stepflow.report.rendered import FILTERS, render, render_blocks
-from stepflow.report.safe_text import aligned, defuse, details, fence, one_line, plain, reveal, seconds_text
-from stepflow.report.wording import (
+from stepflow.report.safe_text import (
     FAILED,
-    OUTCOMES,
+    FILTERS,
     PASSED,
     PLANNED,
     Mark,
+    aligned,
+    defuse,
+    details,
+    fence,
+    mark_of,
+    one_line,
+    plain,
+    render,
+    render_blocks,
+    reveal,
+    seconds_text,
+)
+from stepflow.report.wording import (
+    OUTCOMES,
     count_canaries,
     describe_changes,
     describe_hosts,
     describe_lines,
     describe_outcome,
+    describe_subject,
     describe_way,
-    mark_of,
     next_step,
     reached_places,
 )
@@ -150,6 +162,7 @@ def progress_summary(report: RunReport, *, now: float, died: str, is_over: bool,
     return render(
         "progress.md.j2",
         report=report,
+        subject=describe_subject(report),
         is_over=is_over,
         ended=OUTCOMES[report.outcome],
         died=died,
@@ -320,6 +333,7 @@ def comment_summary(report: RunReport, *, run_url: str = "") -> str:
 def _shared_values(report: RunReport) -> dict[str, object]:
     return {
         "report": report,
+        "subject": describe_subject(report),
         "ended": OUTCOMES[report.outcome],
         "reason": report.explanation,
         "advice": next_step(report),

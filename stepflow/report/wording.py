@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from shlex import quote
-from typing import NamedTuple
 
 from stepflow.domain.checkout import DiffStat, LineCounts
 from stepflow.domain.connection import HostRequests
+from stepflow.domain.conversation import Remedy
 from stepflow.domain.effect import EffectKind, EffectStatus
-from stepflow.domain.event import IssueCostSummed
-from stepflow.domain.json import JsonValue
-from stepflow.domain.reports.report import CheckState, HistoryEntry, RunReport
-from stepflow.domain.text import Spent, changed_lines, count, cut, usd
+from stepflow.domain.event import IssueCostSummed, IterationStarted, ModelTurned
+from stepflow.domain.json import JsonObject, JsonValue, compact
+from stepflow.domain.reports.report import HistoryEntry, RunReport
+from stepflow.domain.text import Spent, changed_lines, count, usd
 from stepflow.domain.words import CanaryState, Outcome
-from stepflow.report.safe_text import clean, defuse
+from stepflow.report.safe_text import Line, Tone, first_line, one_line
 
 #: What each outcome is called in reports for people.
 OUTCOMES: Mapping[Outcome, str] = {
@@ -93,6 +92,13 @@ def describe_lines(file: LineCounts) -> str:
     if file.added is None or file.removed is None:
         return "(binary)"
     return changed_lines(file.added, file.removed)
+
+
+def describe_subject(report: RunReport) -> str:
+    """Return what the run was about; empty if it had no issue."""
+    if report.reviewed:
+        return f"pull request #{report.reviewed.number}"
+    return "" if report.issue is None else f"issue #{report.issue}"
 
 
 def describe_way(line: HistoryEntry) -> str:
@@ -247,88 +253,15 @@ def next_step(report: RunReport) -> str:  # noqa: PLR0911 - one return per endin
     return "Review what was written to GitHub; the list of effects leads there."
 
 
-WIDTH = 400
-#: Leaves space for the mark at the left edge.
-FULL_WIDTH = WIDTH - 2
+#: What changes after a request that the service refused.
+REMEDIES: Mapping[Remedy, str] = {
+    Remedy.ASK_IN_WORDS: "answers are requested with the schema in words",
+    Remedy.LEAVE_OUT_IMAGES: "images are left out",
+    Remedy.DROP_THINKING: "the service leaves out earlier thinking of this conversation",
+    Remedy.SHORTEN: "the conversation begins again",
+}
 #: Characters of a reason that watchers are shown.
 REASON_SHOWN = 300
-
-
-class Tone(StrEnum):
-    """What kind of event happened, or what kind of log line this is. Pages and terminals show it as a color."""
-
-    RUN = "run"
-    PROMPT = "prompt"
-    MODEL = "model"
-    TOOL = "tool"
-    ROUTE = "route"
-    GOOD = "good"
-    BAD = "bad"
-    WARNING = "warning"
-    PLAIN = "plain"
-    # For lines only. A `FOLD` is the title of the `FOLDED` or `ASIDE` lines after it, which belong to the same entry.
-    # `ASIDE` lines are details for a closer look.
-    STEP = "step"
-    STEP_END = "step_end"
-    WORDS = "words"
-    PROGRESS = "progress"
-    FOLD = "fold"
-    FOLDED = "folded"
-    ASIDE = "aside"
-
-
-class Line(NamedTuple):
-    """One line without its line break."""
-
-    tone: Tone
-    text: str
-
-
-def line(tone: Tone, text: str) -> Line:
-    """Return a line of text. The text must already be clean."""
-    return Line(tone, defuse(cut(text, WIDTH)))
-
-
-def quote_lines(texts: Iterable[str]) -> tuple[Line, ...]:
-    """Return quoted text as lines. The text must already be clean."""
-    return tuple(line(Tone.WORDS, f"│ {text}") for text in texts)
-
-
-def whole_lines(text: str) -> Iterator[Line]:
-    """Yield the full text. Long lines are broken."""
-    for whole in clean(text).split("\n"):
-        for start in range(0, max(len(whole), 1), FULL_WIDTH):
-            yield line(Tone.WORDS, f"│ {whole[start : start + FULL_WIDTH]}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mark:
-    """How a result looks: `emoji` in Markdown, `text` elsewhere, where an emoji font may be missing."""
-
-    text: str
-    emoji: str
-    tone: Tone
-
-
-PASSED = Mark(text="✓", emoji="✅", tone=Tone.GOOD)
-FAILED = Mark(text="✗", emoji="❌", tone=Tone.BAD)
-PLANNED = Mark(text="–", emoji="▫️", tone=Tone.PLAIN)
-MARKS: dict[bool | str, Mark] = {
-    **dict.fromkeys((True, CheckState.OK, EffectStatus.APPLIED, Outcome.COMPLETED), PASSED),
-    CheckState.WARNING: Mark(text="!", emoji="⚠️", tone=Tone.WARNING),
-    CheckState.UNKNOWN: Mark(text="?", emoji="❔", tone=Tone.PLAIN),
-    EffectStatus.PLANNED: PLANNED,
-    **dict.fromkeys(
-        (EffectStatus.SKIPPED, Outcome.SKIPPED, Outcome.NO_CHANGES), Mark(text="–", emoji="⏭️", tone=Tone.PLAIN)
-    ),
-    Outcome.AWAITING_APPROVAL: Mark(text="…", emoji="⏸️", tone=Tone.PLAIN),
-    Outcome.CANCELLED: Mark(text="■", emoji="⏹️", tone=Tone.PLAIN),
-}
-
-
-def mark_of(result: bool | CheckState | EffectStatus | Outcome | None) -> Mark:
-    """Return the mark of a result. A result without its own mark counts as failed."""
-    return FAILED if result is None else MARKS.get(result, FAILED)
 
 
 @dataclass(frozen=True)
@@ -371,12 +304,57 @@ class EventMessage:
     below: tuple[Line, ...] = ()
 
 
-def mark_title(tone: Tone, title: str) -> str:
-    """Return the title, after the mark of success or failure if the tone has one."""
-    marks = {Tone.GOOD: PASSED, Tone.TOOL: PASSED, Tone.BAD: FAILED}
-    return f"{marks[tone].text} {title}" if tone in marks else title
+def fact_message(sentence: str, *, is_warning: bool, data: Mapping[str, JsonValue] | None = None) -> EventMessage:
+    """Return a message whose sentence says everything."""
+    return EventMessage(
+        title=one_line(sentence, REASON_SHOWN),
+        tone=Tone.WARNING if is_warning else Tone.PLAIN,
+        parts=(Part("Data", {**(data or {})}, is_open=False),),
+    )
+
+
+def warning_message(sentence: str) -> EventMessage:
+    """Return a message of which a watcher should take notice, and whose sentence says everything."""
+    return fact_message(sentence, is_warning=True)
+
+
+def value_parts(label: str, values: JsonObject, *, is_open: bool) -> tuple[Part, ...]:
+    """Return the long texts among named values with their line breaks, and the rest as JSON."""
+    texts = {name: value for name, value in values.items() if isinstance(value, str) and "\n" in value}
+    rest = {name: value for name, value in values.items() if name not in texts}
+    named = (Part(f"{label}: {one_line(name, 40)}", text, is_open=is_open) for name, text in texts.items())
+    return (Part(label, rest, is_open=is_open), *named)
 
 
 def whole_part(label: str, text: str, shown: int) -> tuple[Part, ...]:
     """Return the full text if the title, which shows `shown` characters on one line, cannot show all of it."""
     return (Part(label, text),) if len(text) > shown or "\n" in text.strip() else ()
+
+
+#: The inputs that describe a tool call best, by the names in the tool set.
+MAIN_INPUTS = ("command", "file_path", "pattern", "path")
+
+
+def describe_model(event: IterationStarted) -> str:
+    """Return the model and the agent's settings for its answers. Empty if there are no settings."""
+    effort = f"effort {event.effort}" if event.effort else ""
+    most = f"at most {count(event.max_output_tokens, 'output token')} an answer" if event.max_output_tokens else ""
+    return ", ".join((event.model, *filter(None, (effort, most)))) if effort or most else ""
+
+
+def call_text(arguments: JsonObject) -> str:
+    """Return the part of a tool's input that describes the call best."""
+    for name in MAIN_INPUTS:
+        value = arguments.get(name)
+        if isinstance(value, str):
+            return first_line(value, 120)
+    return one_line(compact(arguments), 120) if arguments else ""
+
+
+def spoken(event: ModelTurned) -> str:
+    """Return the prose of a turn. The words of a model between its calls may be its thinking. A structured answer has
+    no prose, because its intent and reason are shown elsewhere."""
+    text = "".join(str(block.get("text", "")) for block in event.content if block.get("type") == "text")
+    if event.stop_reason == "tool_use" and not text.strip():
+        text = "".join(str(block.get("thinking", "")) for block in event.content if block.get("type") == "thinking")
+    return "" if event.stop_reason != "tool_use" and text.lstrip().startswith("{") else text

@@ -23,12 +23,20 @@ from pydantic import TypeAdapter, ValidationError
 
 from stepflow.domain import event as events
 from stepflow.domain.agent.definition import MCP_PREFIX
-from stepflow.domain.checkout import CommandRequest, CommandResult, SnapshotDiffs, SnapshotInfo, StepDiff
+from stepflow.domain.checkout import (
+    TOO_MUCH,
+    CommandRequest,
+    CommandResult,
+    PageDiffs,
+    SnapshotDiffs,
+    SnapshotInfo,
+    StepDiff,
+    read_diff,
+)
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
 from stepflow.domain.secrets import UnsearchablePack, search_pack, secrets_to_find
 from stepflow.errors import InputError, IsolationError, StepflowError
 from stepflow.ports import Journal, Ports
-from stepflow.report.diff import PAGE_LIMIT, TOO_MUCH, Diffs, read_diff, size_of
 from stepflow.run.recorded import RunSnapshots
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.questions import SNAPSHOT_LIMIT, TakenSnapshot
@@ -138,6 +146,8 @@ def _size_of(folder: Path) -> int:
 
 #: Name of their folder in the run folder.
 FOLDER = "snapshots"
+#: Limit in characters of all diffs on a page.
+PAGE_LIMIT = 3_000_000
 _HOLDERS = {"blob": "A file of the working tree", "tree": "A name in the working tree"}
 
 
@@ -445,24 +455,24 @@ class Stretches:
             yield entry
 
 
-def diffs_of(stretches: Stretches, folder: Path) -> Diffs:
+def diffs_of(stretches: Stretches, folder: Path) -> PageDiffs:
     """Return the diffs of a run folder's iterations, or a note why there are none: without them, the page still shows
     everything else."""
     try:
         return _diffs(stretches.all, SnapshotStore(folder / FOLDER))
     except InputError as error:
-        return Diffs(note=f"The steps are shown without what they changed. {error}")
+        return PageDiffs(note=f"The steps are shown without what they changed. {error}")
 
 
-def _diffs(stretches: list[Stretch], store: SnapshotStore) -> Diffs:
+def _diffs(stretches: list[Stretch], store: SnapshotStore) -> PageDiffs:
     """Read the diffs in order of interest while there is room: the whole run, then steps from both ends inward."""
     start, *work = stretches
     taken = [stretch for stretch in work if stretch.names]
     if not taken:
-        return Diffs(steps={one.iteration: StepDiff(notes=(FAILED,)) for one in work if one.failed})
+        return PageDiffs(steps={one.iteration: StepDiff(notes=(FAILED,)) for one in work if one.failed})
     run = store.diffs(taken[-1].names[-1]).run
     unknown = () if start.names else (UNKNOWN_START,)
-    room, diffs, left_out = PAGE_LIMIT - size_of(run), dict[int, StepDiff](), 0
+    room, diffs, left_out = PAGE_LIMIT - run.size, dict[int, StepDiff](), 0
     waiting = deque(stretch for stretch in work if stretch.names or stretch.failed)
     while waiting:
         stretch = waiting.popleft() if len(diffs) % 2 else waiting.pop()
@@ -472,11 +482,11 @@ def _diffs(stretches: list[Stretch], store: SnapshotStore) -> Diffs:
             left_out += 1
         elif stretch.names:
             diff = store.diffs(stretch.names[-1]).step
-            room -= size_of(diff)
+            room -= diff.size
         notes = (*diff.notes, *((FAILED,) if stretch.failed else ()), *(unknown if stretch is taken[0] else ()))
         diffs[stretch.iteration] = replace(diff, notes=notes)
     note = f"What {left_out:,} of {len(diffs):,} steps changed is {TOO_MUCH}." if left_out else ""
-    return Diffs(
+    return PageDiffs(
         steps={number: diff for number, diff in diffs.items() if diff.files or diff.notes},
         run=replace(run, notes=(*run.notes, *unknown)),
         note=note,

@@ -11,11 +11,11 @@ import pytest
 from accessible import violations
 from conftest import Open, Opened
 
+from stepflow.domain.checkout import FileDiff, PageDiffs, StepDiff
 from stepflow.domain.conversation import Substitution
 from stepflow.domain.effect import EffectKind
 from stepflow.domain.event import EffectPlanned, Noted, PromptRendered, ToolCalled
 from stepflow.domain.run import ImagesRead, ImageType, IssueImage
-from stepflow.report.diff import Diffs, FileDiff, StepDiff
 from tests.images import png
 from tests.report.hostile import PIECES
 from tests.report.hostile_agent import hostile_agent
@@ -55,7 +55,7 @@ line endings CRLF
 … 1,204 more lines of this difference left out"""
 )
 BINARY = "diff --git a/logo.png b/logo.png\nbinary file changed (1,204 → 1,377 bytes)"
-DIFFS = Diffs(
+DIFFS = PageDiffs(
     steps={
         2: StepDiff(
             files=(

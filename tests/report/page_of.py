@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 
 from stepflow.domain.agent.definition import AgentDefinition
+from stepflow.domain.checkout import PageDiffs
 from stepflow.domain.event import Entry, Event, IterationStarted, PromptRendered, ToolCalled
 from stepflow.report.collect import collect_report
-from stepflow.report.diff import Diffs
 from stepflow.report.page import report_html
 from tests.report.plausible_run import STARTED, TIMED, entries_of
 
@@ -26,12 +26,12 @@ def page_of(
     entries: Sequence[Entry],
     agent: AgentDefinition | None = None,
     *,
-    diffs: Diffs | None = None,
+    diffs: PageDiffs | None = None,
     report: Mapping[str, str] | None = None,
 ) -> str:
     """The page; `report` has attributes of the report that are replaced."""
     shown = replace(collect_report(entries, agent), **(report or {}))
-    return report_html(entries, shown, agent, count=len(entries), diffs=lambda: diffs or Diffs())
+    return report_html(entries, shown, agent, count=len(entries), diffs=lambda: diffs or PageDiffs())
 
 
 def long_run(events: int) -> tuple[Entry, ...]:

@@ -19,13 +19,13 @@ from plausible_run import AGENT, ENTRIES, STEPS, entries_of
 
 from stepflow.domain import event as events
 from stepflow.domain.agent.problem import Problem, Severity
+from stepflow.domain.checkout import FileDiff, PageDiffs, StepDiff
 from stepflow.domain.conversation import Substitution, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.run import ImageProblem, ImagesRead, ImageType, Issue, IssueImage
 from stepflow.domain.text import RemovalKind, RemovedPiece, TextRemoved
 from stepflow.domain.words import Outcome, StepKind
 from stepflow.report.collect import collect_report
-from stepflow.report.diff import Diffs, FileDiff, StepDiff
 from stepflow.report.page import LONGEST_TEXT, report_html
 from stepflow.report.safe_text import spell_unseen
 from tests.golden import assert_golden
@@ -57,7 +57,7 @@ def shown(*happened, **more) -> PageReader:
 
 SUBJECT = Issue(number=7, title="Empty <b>lines</b>", url="https://github.com/octo/parser/issues/7")
 FILE = FileDiff(path="src/<b>.py", text="--- a\n+++ b\n-old\n+new\n", added=1_200, removed=1)
-DIFFS = Diffs(
+DIFFS = PageDiffs(
     steps={2: StepDiff(files=(FILE,), notes=("… 3 more files left out",)), 9: StepDiff(files=(FILE,))},
     run=StepDiff(files=(FILE,), notes=("… 1 more file left out",)),
     note="Damaged <i>, see below.",

@@ -9,7 +9,7 @@ from stepflow.domain.conversation import ModelTurn, Refusal, StopReason
 from stepflow.domain.event import Entry
 from stepflow.domain.words import Outcome
 from stepflow.report.collect import ReportFacts, collect_report
-from stepflow.report.event_message import event_lines
+from stepflow.report.log import event_lines
 from stepflow.report.summary import comment_summary, final_words
 from tests.build import issue_agent
 from tests.engine.played import HAPPY, play

@@ -21,9 +21,8 @@ from stepflow.domain.words import Intent, Outcome, Stage, StepKind
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.diagnostic import annotation, problem_annotations
 from stepflow.report.log import ActionLog, RunLog, TerminalLog, folded_traceback
-from stepflow.report.safe_text import clean, defuse, first_line, last_lines, one_line, seconds_text
+from stepflow.report.safe_text import Tone, clean, defuse, first_line, last_lines, one_line, seconds_text
 from stepflow.report.summary import outcome_annotation
-from stepflow.report.wording import Tone
 from tests.golden import assert_golden
 
 LIMITS = Limits(iterations=10, usd=5.0, deadline=BEGAN + 3000)

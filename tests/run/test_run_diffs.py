@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 
 from stepflow.cli import main
-from stepflow.domain.checkout import FileDiff, SnapshotDiffs, StepDiff
+from stepflow.domain.checkout import STEP_LIMIT, FileDiff, SnapshotDiffs, StepDiff
 from stepflow.domain.event import Entry, IterationStarted, SnapshotTaken
 from stepflow.domain.words import Outcome, StepKind
-from stepflow.report.diff import PAGE_LIMIT, STEP_LIMIT, size_of
 from stepflow.run import ending
 from stepflow.run.ending import write_page
-from stepflow.run.snapshots import SnapshotStore, Stretches, diffs_of
+from stepflow.run.snapshots import PAGE_LIMIT, SnapshotStore, Stretches, diffs_of
 from tests.report.page_of import PageReader
 from tests.run.stopped_run import SECRET, Run
 from tests.runs.played_run import RUNS, play_case
@@ -182,7 +181,7 @@ def test_a_page_has_the_diffs_of_the_first_and_the_last_steps_when_there_is_no_r
     assert diffs.steps[200] == StepDiff(notes=("left out to keep this page small",))
     assert diffs.note == f"What {400 - len(whole)} of 400 steps changed is left out to keep this page small."
     assert [file.path for file in diffs.run.files] == ["r400"]
-    size = sum(size_of(step) for step in (diffs.run, *diffs.steps.values()))
+    size = sum(step.size for step in (diffs.run, *diffs.steps.values()))
     assert PAGE_LIMIT <= size < PAGE_LIMIT + STEP_LIMIT
 
 

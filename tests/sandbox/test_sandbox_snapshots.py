@@ -9,8 +9,8 @@ import pytest
 from snapshot_world import Worked, copy_of, listing, worked
 from toolbox_world import git
 
+from stepflow.domain.checkout import FILE_LIMIT, STEP_LIMIT
 from stepflow.domain.secrets import Redactor
-from stepflow.report.diff import FILE_LIMIT, STEP_LIMIT
 from stepflow.run.snapshots import Snapshots, SnapshotStore
 from stepflow.sandbox.box import Toolbox
 

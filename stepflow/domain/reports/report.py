@@ -167,13 +167,6 @@ class RunReport:
     #: The file in the run folder that states what the run pushed and how it was checked; empty if it pushed nothing.
     statement: str = ""
 
-    @property
-    def subject(self) -> str:
-        """What the run was about, in words; empty if it had no issue."""
-        if self.reviewed:
-            return f"pull request #{self.reviewed.number}"
-        return "" if self.issue is None else f"issue #{self.issue}"
-
 
 @dataclass(frozen=True, kw_only=True)
 class AgentResult:

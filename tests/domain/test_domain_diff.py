@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.domain.checkout import FileDiff, StepDiff
+from stepflow.domain.checkout import FILE_LIMIT, LINE_LIMIT, MOST_FILES, STEP_LIMIT, FileDiff, StepDiff, read_diff
 from stepflow.domain.secrets import Redactor
-from stepflow.report.diff import FILE_LIMIT, LINE_LIMIT, MOST_FILES, STEP_LIMIT, read_diff
 from stepflow.report.safe_text import spell_unseen
 
 
