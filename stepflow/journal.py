@@ -21,7 +21,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from stepflow.domain.event import EffectApplied, EffectPlanned, Entry, Event, FailureReported, RunFinished
 from stepflow.domain.json import JsonObject, JsonValue, publish_schema
-from stepflow.domain.reports.statement import LINK, JournalDigest
+from stepflow.domain.reports.report import LINK, JournalDigest
 from stepflow.domain.secrets import Redactor, redact_value
 from stepflow.errors import InputError, StepflowError
 from stepflow.ports import Clock

@@ -42,14 +42,6 @@ from stepflow.modes.prove import proof_comment_problem, prove, write_proof, writ
 from stepflow.modes.rehearse import rehearse_agents
 from stepflow.modes.validate import check_agents, from_above
 from stepflow.ports import Clock
-from stepflow.report.batch import (
-    describe_page,
-    describe_totals,
-    gathered_json,
-    gathered_lines,
-    gathered_summary,
-    page_summary,
-)
 from stepflow.report.collect import ReportFacts
 from stepflow.report.diagnostic import (
     Theme,
@@ -61,6 +53,14 @@ from stepflow.report.diagnostic import (
     problem_annotations,
 )
 from stepflow.report.log import ActionLog, folded_traceback
+from stepflow.report.many_runs import (
+    describe_page,
+    describe_totals,
+    gathered_json,
+    gathered_lines,
+    gathered_summary,
+    page_summary,
+)
 from stepflow.report.proof import (
     LinkTo,
     describe_proof,

@@ -44,6 +44,7 @@ COMMANDS = {
 MODULES = {
     **dict.fromkeys(("resume", "preflight"), "run"),
     **dict.fromkeys(("explain", "schema", "completion"), "reference"),
+    **dict.fromkeys(("prove", "verify"), "change"),
     "graph": "validate",
     "gather": "ledger",
 }
@@ -136,7 +137,7 @@ def _cancellable(arguments: argparse.Namespace) -> AbstractContextManager[object
 
 def _print_error(arguments: argparse.Namespace, error: BaseException) -> None:
     """Print the report of a run that did not begin, or the error of another command."""
-    from stepflow.cli.output import print_json  # noqa: PLC0415 - slow imports that only an error needs
+    from stepflow.cli.terminal import print_json  # noqa: PLC0415 - slow imports that only an error needs
     from stepflow.domain.secrets import redact_value  # noqa: PLC0415
     from stepflow.report.collect import ReportFacts  # noqa: PLC0415
     from stepflow.report.document import error_json, report_json  # noqa: PLC0415

@@ -11,15 +11,14 @@ from dataclasses import asdict, replace
 
 from stepflow.cli.layouts.detect import find_proof_command
 from stepflow.cli.options import add_agent, add_flags, read_flags
-from stepflow.cli.output import print_json, runs_folder
 from stepflow.cli.run import request_from
-from stepflow.cli.terminal import make_console, print_kinds
+from stepflow.cli.terminal import make_console, print_json, print_kinds, runs_folder
 from stepflow.domain.reports.evaluation import EvalTrial, EvalVerdict
 from stepflow.domain.text import count
 from stepflow.errors import InputError
 from stepflow.modes.eval.evaluate import EvalListener, EvalRequest, evaluate
 from stepflow.modes.eval.history import CollectRequest, collect_cases
-from stepflow.report.evaluation import evaluation_json, evaluation_lines, trial_lines
+from stepflow.report.many_runs import evaluation_json, evaluation_lines, trial_lines
 from stepflow.report.safe_text import defuse, one_line
 from stepflow.run.clock import Cancellation, SystemClock, clock_of_services
 from stepflow.run.request import RunRequest, with_retries

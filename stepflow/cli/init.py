@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.cli.layouts.detect import DetectedCheck, Setup, find_checks, find_setup
+from stepflow.cli.terminal import make_console
 from stepflow.definition.builtin import BUILTIN, PREFIX, READ_ONLY, agent_files, name_checks
 from stepflow.definition.published_schemas import agent_schema, registry_schema
 from stepflow.errors import InputError
@@ -67,8 +68,6 @@ def execute_init(arguments: argparse.Namespace) -> int:
     name, commands = arguments.name, arguments.check
     builtin = arguments.builtin.removeprefix(PREFIX) if arguments.builtin else None
     if builtin is None and sys.stdin.isatty() and sys.stdout.isatty():
-        from stepflow.cli.terminal import make_console  # noqa: PLC0415 - rich is slow, and only questions need it
-
         console = make_console(sys.stdout)
         if name:
             check_name(root, name)
@@ -99,7 +98,7 @@ def ask(
     detected: Sequence[DetectedCheck],
 ) -> tuple[str, str, list[str]]:
     """Ask at the terminal for the values that were not given, and again for a name that cannot be used."""
-    from rich.prompt import Prompt  # noqa: PLC0415 - as above
+    from rich.prompt import Prompt  # noqa: PLC0415 - rich is slow, and only questions need it
 
     name = name or _ask_name(console, root)
     for builtin, purpose in BUILTIN.items():
@@ -111,7 +110,7 @@ def ask(
 
 
 def _ask_name(console: Console, root: Path) -> str:
-    from rich.prompt import Prompt  # noqa: PLC0415 - as above
+    from rich.prompt import Prompt  # noqa: PLC0415 - rich is slow, and only questions need it
     from rich.text import Text  # noqa: PLC0415 - as above
 
     while True:

@@ -10,7 +10,7 @@ import sys
 
 from argcomplete.shell_integration import shellcode
 
-from stepflow.cli.output import theme_for
+from stepflow.cli.terminal import theme_for
 from stepflow.definition.diagnostics import closest_match, rules
 from stepflow.errors import InputError
 from stepflow.report.diagnostic import explanation, rule_list

@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 from stepflow.cli.options import add_flags, read_flags
-from stepflow.cli.output import print_json, writing
 from stepflow.cli.run import request_from
-from stepflow.cli.terminal import make_console, print_kinds
+from stepflow.cli.terminal import make_console, print_json, print_kinds, writing
 from stepflow.domain.reports.report import Rehearsal, Rehearsed
 from stepflow.domain.words import exit_code
 from stepflow.errors import InputError

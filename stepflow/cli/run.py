@@ -14,8 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from stepflow.cli.options import SECRETS, add_agent, add_input_flags, read_flags
-from stepflow.cli.output import print_json, runs_folder
-from stepflow.cli.terminal import make_console, print_kinds, show_lines, watch_run
+from stepflow.cli.terminal import make_console, print_json, print_kinds, runs_folder, show_lines, watch_run
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import RunStarted
 from stepflow.domain.reports.report import RunReport

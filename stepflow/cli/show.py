@@ -12,8 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from stepflow.cli.output import last_run, print_json, writing
-from stepflow.cli.terminal import apply_style, live_lines, make_console, show_lines
+from stepflow.cli.terminal import apply_style, last_run, live_lines, make_console, print_json, show_lines, writing
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.event import Entry
 from stepflow.domain.reports.report import RunReport

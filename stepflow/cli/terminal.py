@@ -1,43 +1,54 @@
-"""Shows a run on a terminal while it is running."""
+"""What commands print: lines in colors, JSON, and a run while it is running. rich is loaded only for what it draws."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shutil
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TextIO
-
-from rich.console import Console
-from rich.style import Style
-from rich.text import Text
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 from stepflow.domain.event import Entry, Event, RunFinished
+from stepflow.domain.json import JsonObject
 from stepflow.domain.run import Limits
+from stepflow.errors import InputError
+from stepflow.report.diagnostic import Style, Theme
 from stepflow.report.log import TerminalLog
 from stepflow.report.safe_text import Tone
 
-STYLES = {
-    Tone.RUN: Style(bold=True),
-    Tone.STEP: Style(bold=True, color="cyan"),
-    Tone.WORDS: Style(italic=True),
-    Tone.ROUTE: Style(color="magenta"),
-    Tone.GOOD: Style(color="green"),
-    Tone.TOOL: Style(color="green"),
-    Tone.BAD: Style(color="red"),
-    Tone.WARNING: Style(color="yellow"),
-    Tone.PROGRESS: Style(dim=True),
-    Tone.FOLDED: Style(dim=True),
-    Tone.ASIDE: Style(dim=True),
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+#: The terminal's codes for the color of a line, and of a piece of a diagnostic.
+_LINES = {
+    Tone.RUN: "1",
+    Tone.STEP: "1;36",
+    Tone.WORDS: "3",
+    Tone.ROUTE: "35",
+    Tone.GOOD: "32",
+    Tone.TOOL: "32",
+    Tone.BAD: "31",
+    Tone.WARNING: "33",
+    **dict.fromkeys((Tone.PROGRESS, Tone.FOLDED, Tone.ASIDE), "2"),
 }
+_PIECES = {Style.ERROR: "1;31", Style.WARNING: "1;33", Style.NOTE: "1;36", Style.FRAME: "34", Style.HELP: "1;32"}
 #: The mark or label of a line, before its text. If a line is broken, the rest is aligned below the text.
 BEFORE_TEXT = re.compile(r" *(?:[│✓✗→] |\w+(?: \w+)* {2,})?")
-NARROWEST = 40
+NARROWEST, WIDEST = 40, 100
 REDRAWN_PER_SECOND = 5
 
 
 def make_console(out: TextIO) -> Console:
     """Return a console that changes nothing but the color of a line."""
+    # rich is imported where it is used, because `validate` and `explain` must answer at once.
+    from rich.console import Console  # noqa: PLC0415
+
     return Console(file=out, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
@@ -102,9 +113,11 @@ def live_lines(console: Console, log: TerminalLog) -> Iterator[Callable[[Entry],
 def _draw_lines(shown_lines: Iterable[tuple[Tone, str]], mark: str, width: int) -> Text:
     """Return one line each, cut. The last column stays free, and nothing is padded. When the window becomes narrower, a
     line that reaches the edge would be broken in two, and half of it would remain."""
+    from rich.text import Text  # noqa: PLC0415 - as above
+
     lines = []
     for number, (kind, text) in enumerate(shown_lines):
-        shown = Text(f"{' ' if number else mark} ").append(text, STYLES.get(kind))
+        shown = Text.from_ansi(f"{' ' if number else mark} {apply_style(kind, text)}")
         shown.truncate(width - 1, overflow="ellipsis")
         lines.append(shown)
     return Text("\n").join(lines)
@@ -122,14 +135,15 @@ def show_lines(console: Console, lines: Iterable[str]) -> None:
             # Do what rich's `print` does.
             console.on_broken_pipe()
         return
-    broken = [part for line in texts for part in _break_line(console, line)]
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    broken = [part for line in texts for part in _break_line(console, Text.from_ansi(line))]
     if broken:
         console.print(Text("\n").join(broken))
 
 
-def _break_line(console: Console, line: str) -> Iterable[Text]:
+def _break_line(console: Console, whole: Text) -> Iterable[Text]:
     """Return the line in parts that fit. Later parts are aligned below the text of the first."""
-    whole = Text.from_ansi(line)
     width = console.width
     if not console.file.isatty() or width < NARROWEST or whole.cell_len <= width:
         return (whole,)
@@ -140,16 +154,71 @@ def _break_line(console: Console, line: str) -> Iterable[Text]:
     whole_words = any("/" in word and len(word) > width - start for word in words.plain.split())
     parts = words.wrap(console, width - max(start, 2), overflow="ignore" if whole_words else "fold")
     follow = "│ " if "│" in whole.plain[:start] else ""
-    hang = Text(f"{follow:>{max(start, 2)}}", whole.style)
+    hang = whole.blank_copy(f"{follow:>{max(start, 2)}}")
     return tuple((whole[:start] if number == 0 else hang) + part for number, part in enumerate(parts))
 
 
 def print_kinds(console: Console, lines: Iterable[tuple[Tone, str]]) -> None:
     """Print lines in the colors of their tones."""
+    from rich.text import Text  # noqa: PLC0415 - as above
+
     for kind, line in lines:
         console.print(Text.from_ansi(apply_style(kind, line)))
 
 
 def apply_style(kind: Tone, text: str) -> str:
     """Return the text in the color of its tone."""
-    return STYLES.get(kind, Style()).render(text)
+    return _paint(text, _LINES.get(kind, ""))
+
+
+def _paint(text: str, code: str) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if code and text else text
+
+
+def theme_for(out: TextIO, environ: Mapping[str, str] = os.environ) -> Theme:
+    """Return a theme with colors and wrapping for a terminal, or a plain one without a maximum line length for a
+    pipe."""
+    width = None
+    if out.isatty():
+        width = min(max(shutil.get_terminal_size().columns, NARROWEST), WIDEST)
+    if not colored(out, environ):
+        return Theme(width=width)
+    return Theme(width=width, style=lambda style, text: _paint(text, _PIECES[style]))
+
+
+def colored(out: TextIO, environ: Mapping[str, str]) -> bool:
+    """Return whether to use colors, by https://no-color.org and by FORCE_COLOR as rich reads it."""
+    if environ.get("NO_COLOR"):
+        return False
+    return bool(environ.get("FORCE_COLOR")) or (out.isatty() and environ.get("TERM") != "dumb")
+
+
+def print_json(document: JsonObject, *, indent: int | None = None) -> None:
+    """Print a JSON document with everything but ASCII escaped, because the terminal may not be able to encode a text of
+    a model or a file. `##[` is escaped too, because the runner of a job obeys it anywhere in a line."""
+    print(json.dumps(document, indent=indent).replace("##[", "##\\u005b"))
+
+
+@contextmanager
+def writing(what: str, *, hint: str) -> Iterator[None]:
+    """Turn a failure to write what the user named into an `InputError`."""
+    try:
+        yield
+    except OSError as exc:
+        raise InputError(f"{what} cannot be written: {exc.strerror}.", hint=hint) from exc
+
+
+def runs_folder() -> Path:
+    """Return the folder for run folders that were not named: in the runner's folder for temporary files, or in the
+    system's, which several users may share."""
+    runner_temp = os.environ.get("RUNNER_TEMP")
+    return Path(runner_temp, "stepflow") if runner_temp else Path(tempfile.gettempdir(), f"stepflow-{os.geteuid()}")
+
+
+def last_run() -> Path:
+    """Return the run folder of this user's newest run. Raise `InputError` if there is none."""
+    journals = (path for path in runs_folder().glob("*/journal.jsonl") if path.stat().st_uid == os.getuid())
+    newest = max(journals, key=lambda path: path.stat().st_mtime, default=None)
+    if newest is None:
+        raise InputError(f"There is no run in {runs_folder()} yet.", hint="Name the run folder that a run has printed.")
+    return newest.parent

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stepflow.cli.options import add_agent, add_flags
-from stepflow.cli.output import print_json, theme_for
+from stepflow.cli.terminal import print_json, theme_for
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.folder import AGENTS, NoAgent
 from stepflow.definition.loading import load_agent

@@ -20,8 +20,7 @@ from stepflow.boundary.attestation import (
 )
 from stepflow.domain.event import RunStarted
 from stepflow.domain.json import JsonObject, JsonValue, value_at
-from stepflow.domain.reports.report import CheckState
-from stepflow.domain.reports.statement import SIGNATURE, StatementCheck, Verification
+from stepflow.domain.reports.report import SIGNATURE, CheckState, StatementCheck, Verification
 from stepflow.domain.text import count, name_some
 from stepflow.errors import InputError, StepflowError
 from stepflow.journal import iter_journal

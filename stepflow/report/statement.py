@@ -14,8 +14,7 @@ from stepflow.domain.effect import EffectKind
 from stepflow.domain.event import Entry, ModelTurned, RunResumed, RunStarted, WorkCollected
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.proof import Proof
-from stepflow.domain.reports.report import CheckState, ValidatorRun
-from stepflow.domain.reports.statement import JournalDigest, Verification
+from stepflow.domain.reports.report import CheckState, JournalDigest, ValidatorRun, Verification
 from stepflow.domain.text import count
 from stepflow.domain.words import Outcome
 from stepflow.report.collect import collect_report

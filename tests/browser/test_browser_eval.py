@@ -8,7 +8,7 @@ import pytest
 from accessible import violations
 from conftest import Open
 
-from stepflow.report.evaluation import evaluation_html
+from stepflow.report.many_runs import evaluation_html
 from tests.cli.test_cli_eval import evaluation_of
 
 pytestmark = pytest.mark.browser

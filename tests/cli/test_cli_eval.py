@@ -21,8 +21,8 @@ import pytest
 from stepflow.cli import main
 from stepflow.domain.reports.evaluation import EvalPair, EvalTrial, Evaluation, Variant
 from stepflow.domain.words import Outcome
-from stepflow.modes.eval.comparison import compare
-from stepflow.report.evaluation import evaluation_html, evaluation_lines
+from stepflow.modes.eval.evaluate import compare
+from stepflow.report.many_runs import evaluation_html, evaluation_lines
 from tests.checkout import git
 from tests.docs.page import DOCS, named_block, page_blocks
 from tests.servers.messages_api import Failure, MessagesApi, Reply, answers, calls

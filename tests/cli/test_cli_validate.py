@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from stepflow.cli import main
-from stepflow.cli.output import colored, theme_for
+from stepflow.cli.terminal import colored, theme_for
 from stepflow.definition.diagnostics import rules
 from stepflow.report.document import problems_schema
 from tests.checkout import git

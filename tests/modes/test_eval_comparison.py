@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from stepflow.domain.reports.evaluation import EvalVerdict
-from stepflow.modes.eval.comparison import REJECTING_WEALTH, compare, find_interval, wealth_against
+from stepflow.modes.eval.evaluate import REJECTING_WEALTH, compare, find_interval, wealth_against
 
 CASES, SEEDS = 40, 2_000
 

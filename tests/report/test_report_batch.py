@@ -9,7 +9,7 @@ import pytest
 
 from stepflow.domain.reports.report import BatchBudget, Gathered, IssuePage, IssueResult, PlannedIssue
 from stepflow.domain.words import Outcome
-from stepflow.report.batch import (
+from stepflow.report.many_runs import (
     describe_page,
     describe_totals,
     gathered_json,

@@ -4,8 +4,9 @@ was stopped continues where it was: each finished trial is a file in its folder.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,13 +15,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from stepflow.definition.builtin import PREFIX
 from stepflow.domain.json import compact
-from stepflow.domain.reports.evaluation import DroppedCase, EvalPair, EvalTrial, Evaluation, EvalVerdict
+from stepflow.domain.reports.evaluation import DroppedCase, EvalComparison, EvalPair, EvalTrial, Evaluation, EvalVerdict
 from stepflow.domain.text import count, minutes, usd
 from stepflow.domain.words import Outcome, Provider
 from stepflow.errors import BoundaryError, DefinitionError, InputError
 from stepflow.journal import MemoryJournal, hold_alone
 from stepflow.modes.eval.cases import EvalCase, NamedCase, read_cases
-from stepflow.modes.eval.comparison import compare
 from stepflow.modes.eval.trial import (
     Definition,
     OpenedCase,
@@ -32,7 +32,7 @@ from stepflow.modes.eval.trial import (
     run_case,
     trial_request,
 )
-from stepflow.report.evaluation import evaluation_html, evaluation_json
+from stepflow.report.many_runs import evaluation_html, evaluation_json
 from stepflow.run.clock import Cancellation, Deadline, SystemClock
 from stepflow.run.ending import make_folder, write_whole
 from stepflow.run.readiness import check_policy, check_request, requested_agent
@@ -320,3 +320,57 @@ class _Trying:
         redact = self.request.redactor
         write_whole(self.request.folder / "eval.json", redact(compact(evaluation_json(evaluation))))
         write_whole(self.request.folder / "eval.html", redact(evaluation_html(evaluation)))
+
+
+#: 1 / (1 − 0.95).
+REJECTING_WEALTH = 20.0
+#: How many bets stand for all of them, how often a bound is halved, and how near to ±1 a mean is tried.
+BETS, HALVINGS, LARGEST_MEAN = 200, 30, 1 - 1e-9
+
+
+def compare(results: Iterable[tuple[bool, bool]]) -> EvalComparison:
+    """Compare pairs of successes: the candidate's and the baseline's on each case."""
+    pairs = tuple(results)
+    wins, losses = pairs.count((True, False)), pairs.count((False, True))
+    low, high = find_interval(wins, losses, len(pairs) - wins - losses)
+    return EvalComparison(
+        cases=len(pairs),
+        only_candidate=wins,
+        only_baseline=losses,
+        both=pairs.count((True, True)),
+        difference=(wins - losses) / len(pairs) if pairs else 0.0,
+        low=low,
+        high=high,
+        verdict=EvalVerdict.BETTER if low > 0 else EvalVerdict.WORSE if high < 0 else EvalVerdict.NOT_SHOWN,
+    )
+
+
+def find_interval(wins: int, losses: int, ties: int) -> tuple[float, float]:
+    """Return the bounds of the means that are not rejected."""
+    center = (wins - losses) / max(1, wins + losses + ties)
+
+    def find_bound(outside: float) -> float:
+        inside = max(-LARGEST_MEAN, min(LARGEST_MEAN, center))
+        if wealth_against(outside * LARGEST_MEAN, wins, losses, ties) < REJECTING_WEALTH:
+            return outside
+        for _ in range(HALVINGS):
+            middle = (inside + outside) / 2
+            if wealth_against(middle, wins, losses, ties) < REJECTING_WEALTH:
+                inside = middle
+            else:
+                outside = middle
+        return outside
+
+    return find_bound(-1.0), find_bound(1.0)
+
+
+def wealth_against(mean: float, wins: int, losses: int, ties: int) -> float:
+    """Return what the bets against a mean between −1 and 1 have made of one dollar."""
+    least, most = -1 / (1 - mean), 1 / (1 + mean)
+    bets = (least + (most - least) * (number + 0.5) / BETS for number in range(BETS))
+    gains = (
+        wins * math.log1p(bet * (1 - mean)) + losses * math.log1p(-bet * (1 + mean)) + ties * math.log1p(-bet * mean)
+        for bet in bets
+    )
+    # What is larger is rejected anyway.
+    return sum(math.exp(min(gain, 500.0)) for gain in gains) / BETS
