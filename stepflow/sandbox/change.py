@@ -336,11 +336,14 @@ def _is_shallow(checkout: Path) -> bool:
 
 
 def _default_base(checkout: Path) -> str:
-    """The main branch, unless that is what is checked out: then the commit before."""
+    """The main branch, unless that is what is checked out: then the commit before. Raises `InputError` for a
+    repository of one commit."""
     for name in _MAIN_BRANCHES:
         beyond = ask_git(checkout, "rev-list", "--max-count=1", f"{name}..HEAD", "--", may_fail=True)
         if beyond:
             return name
+    if not ask_git(checkout, "rev-parse", "--verify", "--quiet", "HEAD^", may_fail=True) and not _is_shallow(checkout):
+        raise InputError(f"{checkout} has only one commit, which changes nothing.", hint="Commit the change first.")
     return "HEAD^"
 
 

@@ -105,6 +105,13 @@ def test_what_cannot_be_tried_is_told_at_once(
     assert says in capsys.readouterr().err
 
 
+def test_a_first_commit_is_not_a_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    git("init", "--quiet", cwd=tmp_path)
+    write(tmp_path, {"notes.txt": "first\n"}, "first")
+    assert main(["prove", "--repo", str(tmp_path), "--command", "true"]) == 2
+    assert "has only one commit, which changes nothing. Commit the change first." in capsys.readouterr().err
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize("branch", ["main", "fix"])
 def test_without_a_range_it_is_what_is_checked_out_beyond_the_main_branch(

@@ -104,7 +104,7 @@ def test_a_real_model_is_asked_with_the_key_of_the_environment(
     ("words", "message"),
     [
         (["--issue", "seven"], "input issue"),
-        (["--budget-usd", "five"], "input budget-usd: should be a valid number"),
+        (["--budget-usd", "five"], "input budget-usd: should be a number"),
         (["--param", "topic"], '--param "topic" is not key=value'),
         (["--param", "issue=8", "--issue", "7"], "SF209"),
         (["--event", "/no/such/file"], "/no/such/file"),

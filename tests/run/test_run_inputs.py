@@ -33,11 +33,11 @@ def test_texts_become_what_they_mean() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("budget-usd", "five", "input budget-usd: should be a valid number"),
+        ("budget-usd", "five", "input budget-usd: should be a number"),
         ("budget-usd", "-1", "greater than 0"),
         ("budget-usd", "nan", "finite"),
         ("budget-tokens", "0", "greater than or equal to 1"),
-        ("max-iterations", "many", "valid integer"),
+        ("max-iterations", "many", "should be a whole number."),
         ("timeout-minutes", "0", "greater than 0"),
         ("mode", "dance", "'preflight', 'plan', 'gather' or 'prove'"),
         ("allow", "everything", "'spec-violations' or 'custom-verdict'"),

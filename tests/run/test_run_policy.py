@@ -235,7 +235,7 @@ def test_the_narrower_network_applies(asked: dict[str, str], policy: str, expect
         ("agents: { ../fixer: any }", "'../fixer' is not an agent's name"),
         ("agents: { fixer: [] }", "fixer: write the digest"),
         ("agents: { fixer: " + "1" * 64 + " }", "fixer: write the digest"),
-        ("agents: fixer", "agents: should be a valid dictionary"),
+        ("agents: fixer", "agents: should be a map"),
         ("enabled: maybe", "enabled: write true or false"),
         ("network: allow", "list the hosts that `network: allow` lets through"),
         ("allowed-hosts: pypi", "works only with `network: allow`"),

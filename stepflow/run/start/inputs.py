@@ -451,6 +451,9 @@ def _message(error: ErrorDetails) -> str:
     # For an input that is not set, pydantic reports the name of the field.
     name, *keys = map(str, error["loc"])
     message = error["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
+    message, valid, kind = message.partition(", unable to parse")[0].partition("a valid ")
+    if valid:
+        message += {"integer": "a whole number", "dictionary": "a map"}.get(kind, f"a {kind}")
     if keys and error["type"] == "extra_forbidden":
         *keys, unknown = keys
         message = _describe_unknown_key(name, unknown)
