@@ -127,8 +127,6 @@ def judge_completion(
 ) -> Verdict:
     """Run the entry's validators; the first that fails decides, except under `skip`. `failures` counts earlier
     attempts."""
-    if not entry.conditions:
-        return Done(validated=False)
     skipped, closing = False, guards.closing()
     for condition in entry.conditions:
         validator, command = condition.validator, validator_command(condition)

@@ -8,9 +8,9 @@ import json
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -22,14 +22,7 @@ from stepflow.domain.json import JsonObject
 from stepflow.domain.run import LARGEST_IMAGES, MOST_IMAGES
 from stepflow.errors import DefinitionError, InputError
 from stepflow.mcp.content import CallAnswer, read_answer
-from stepflow.mcp.transports import (
-    ENDED,
-    BoundedServerTransport,
-    CallBounds,
-    RemoteAccess,
-    RemoteTransport,
-    StdioTransport,
-)
+from stepflow.mcp.transports import ENDED, CallBounds, RemoteAccess, connect_process, connect_remote
 from stepflow.ports import Tools
 from stepflow.sandbox.commands import OUTPUT_LIMIT, HeadTail, ServerProcess
 from stepflow.sandbox.launcher import CannotStart
@@ -74,9 +67,13 @@ class _ServerConnection:
 
     async def serve(self, transport: Transport) -> None:
         """Hold the connection until it is `over`."""
+        from mcp import Client  # noqa: PLC0415 - the package is loaded where a step has a server
+        from mcp_types import Implementation  # noqa: PLC0415
+
         # What is lost in a task would be printed with the server's words in it.
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-        async with _open_client(transport) as client:
+        # It offers the server nothing: no model, no questions to a person, no folders.
+        async with Client(transport, cache=None, client_info=Implementation(name="stepflow", version="1")) as client:
             self.ready.set_result(client)
             await self.over.wait()
 
@@ -146,16 +143,16 @@ class OpenServers:
         bounds = CallBounds()
         connection = _ServerConnection(bounds=bounds, process=None)
         if server.url:
-            transport: Transport = RemoteTransport(server, self._access, bounds)
+            transport: Transport = connect_remote(server, self._access, bounds)
         else:
             try:
                 connection.process = self._launch(server.command, server.env)
             except CannotStart as exc:
                 raise _problem(server, f"cannot be started: {exc}") from exc
             self._ending.callback(connection.process.close)
-            transport = StdioTransport(connection.process, bounds)
+            transport = connect_process(connection.process, bounds)
         self._connections[server.name] = connection
-        connection.task = portal.start_task_soon(connection.serve, BoundedServerTransport(transport, bounds))
+        connection.task = portal.start_task_soon(connection.serve, transport)
         ready: list[Future[Any]] = [connection.ready, connection.task]
         with self._waiting():
             wait(ready, START_SECONDS, FIRST_COMPLETED)
@@ -276,17 +273,6 @@ def _problem(server: McpServer, problem: str) -> ServerProblem:
 
 def _shown_name(name: str) -> str:
     return name if _NAME.fullmatch(name) else json.dumps(name)[:_LONGEST_NAME]
-
-
-@asynccontextmanager
-async def _open_client(transport: Transport) -> AsyncIterator[Client]:
-    """A connection on which both sides have agreed on a version. It offers the server nothing: no model, no questions
-    to a person, no folders."""
-    from mcp import Client  # noqa: PLC0415 - the package is loaded where a step has a server
-    from mcp_types import Implementation  # noqa: PLC0415
-
-    async with Client(transport, cache=None, client_info=Implementation(name="stepflow", version="1")) as client:
-        yield client
 
 
 async def _list_tools(client: Client) -> tuple[McpTool, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import httpx2
 
@@ -18,7 +18,6 @@ from stepflow.sandbox.commands import ServerProcess
 
 if TYPE_CHECKING:
     # The package is loaded where a step has a server.
-    from mcp.client import Transport
     from mcp.client._transport import ReadStream, TransportStreams
     from mcp.shared.message import SessionMessage
 
@@ -57,22 +56,23 @@ class CallBounds:
             raise TooMuchSent(f"sent more than {MOST_MESSAGES} messages or {MOST_BYTES >> 20} MiB for one call")
 
 
-class BoundedServerTransport:
-    """A transport that passes a bounded number of messages on. It leaves out what is no message, and notifications:
-    nobody listens to them."""
+class _Stream:
+    """One side of a connection, which is its transport's to close."""
 
-    def __init__(self, transport: Transport, bounds: CallBounds) -> None:
-        self._transport, self._bounds = transport, bounds
+    async def aclose(self) -> None:
+        pass
 
-    async def __aenter__(self) -> TransportStreams:
-        incoming, outgoing = await self._transport.__aenter__()
-        return _Messages(incoming, self._bounds), outgoing
+    async def __aenter__(self) -> Self:
+        return self
 
-    async def __aexit__(self, *error: Any) -> bool | None:  # noqa: ANN401 - the protocol's own
-        return await self._transport.__aexit__(*error)
+    async def __aexit__(self, *_: object) -> None:
+        pass
 
 
-class _Messages:
+class _BoundedMessages(_Stream):
+    """Passes a bounded number of messages on. It leaves out what is no message, and notifications: nobody listens to
+    them."""
+
     def __init__(self, stream: ReadStream[SessionMessage | Exception], bounds: CallBounds) -> None:
         self._stream, self._bounds = stream, bounds
 
@@ -95,51 +95,25 @@ class _Messages:
     async def receive(self) -> SessionMessage:
         return await self.__anext__()
 
-    async def aclose(self) -> None:
-        await self._stream.aclose()
 
-    async def __aenter__(self) -> Self:
-        return self
+@asynccontextmanager
+async def connect_process(process: ServerProcess, bounds: CallBounds) -> AsyncIterator[TransportStreams]:
+    """Open the package's transport to a server in the sandbox."""
+    loop = asyncio.get_running_loop()
+    reader, output = await asyncio.open_connection(sock=process.stdout, limit=MOST_BYTES_OF_MESSAGE)
+    _, writer = await asyncio.open_connection(sock=process.stdin)
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+    def keep_words() -> None:
+        if not process.keep_words():
+            loop.remove_reader(process.stderr)
 
-
-class StdioTransport:
-    """Implements the package's `Transport` for one connection. It outlives neither its server nor `bounds`."""
-
-    def __init__(self, process: ServerProcess, bounds: CallBounds) -> None:
-        self._process, self._bounds = process, bounds
-
-    async def __aenter__(self) -> TransportStreams:
-        self._reader, self._output = await asyncio.open_connection(
-            sock=self._process.stdout, limit=MOST_BYTES_OF_MESSAGE
-        )
-        _, self._input = await asyncio.open_connection(sock=self._process.stdin)
-        asyncio.get_running_loop().add_reader(self._process.stderr, self._keep_words)
-        return _Incoming(self._reader, self._bounds), _Outgoing(self._input)
-
-    async def __aexit__(self, *_: object) -> None:
-        asyncio.get_running_loop().remove_reader(self._process.stderr)
-        for stream in (self._input, self._output):
+    loop.add_reader(process.stderr, keep_words)
+    try:
+        yield _BoundedMessages(_Incoming(reader, bounds), bounds), _Outgoing(writer)
+    finally:
+        loop.remove_reader(process.stderr)
+        for stream in (writer, output):
             stream.transport.abort()
-
-    def _keep_words(self) -> None:
-        if not self._process.keep_words():
-            asyncio.get_running_loop().remove_reader(self._process.stderr)
-
-
-class _Stream:
-    """The connection is the transport's to close."""
-
-    async def aclose(self) -> None:
-        pass
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        pass
 
 
 class _Incoming(_Stream):
@@ -200,35 +174,27 @@ class RemoteAccess:
         }
 
 
-class RemoteTransport:
-    """Implements the package's `Transport` for one connection."""
+@asynccontextmanager
+async def connect_remote(
+    server: McpServer, access: RemoteAccess, bounds: CallBounds
+) -> AsyncIterator[TransportStreams]:
+    """Open the package's transport to a server over https."""
+    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - loaded where it is used
 
-    def __init__(self, server: McpServer, access: RemoteAccess, bounds: CallBounds) -> None:
-        self._server, self._access, self._bounds = server, access, bounds
-        self._opened = AsyncExitStack()
-
-    async def __aenter__(self) -> TransportStreams:
-        from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - loaded where it is used
-
-        server = self._server
-        async with AsyncExitStack() as opened:
-            client = httpx2.AsyncClient(
-                transport=_BoundedTransport(self._access.connection_to(server.url), self._bounds),
-                # What is packed could unpack to any size.
-                headers={**self._access.headers(server), "accept-encoding": "identity"},
-                timeout=httpx2.Timeout(_CONNECT_SECONDS, read=_SILENT_SECONDS),
-                trust_env=False,
-                follow_redirects=False,
-            )
-            await opened.enter_async_context(client)
-            streams = await opened.enter_async_context(
-                streamable_http_client(server.url, http_client=client, max_sse_event_size=MOST_BYTES_OF_MESSAGE)
-            )
-            self._opened = opened.pop_all()
-        return streams
-
-    async def __aexit__(self, *exc: Any) -> bool | None:  # noqa: ANN401 - the protocol's own
-        return await self._opened.__aexit__(*exc)
+    client = httpx2.AsyncClient(
+        transport=_BoundedTransport(access.connection_to(server.url), bounds),
+        # What is packed could unpack to any size.
+        headers={**access.headers(server), "accept-encoding": "identity"},
+        timeout=httpx2.Timeout(_CONNECT_SECONDS, read=_SILENT_SECONDS),
+        trust_env=False,
+        follow_redirects=False,
+    )
+    async with (
+        client,
+        streamable_http_client(server.url, http_client=client, max_sse_event_size=MOST_BYTES_OF_MESSAGE) as streams,
+    ):
+        incoming, outgoing = streams
+        yield _BoundedMessages(incoming, bounds), outgoing
 
 
 class _BoundedTransport(httpx2.AsyncHTTPTransport):

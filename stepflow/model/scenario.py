@@ -3,7 +3,6 @@ and demos without a key, and the model that records the answers of a real one.""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
@@ -17,6 +16,7 @@ from stepflow.domain.json import JsonObject, JsonValue, compact, publish_schema
 from stepflow.domain.run import Issue
 from stepflow.domain.text import count
 from stepflow.domain.words import Outcome
+from stepflow.engine.gate import parse_object
 from stepflow.model.models import find_remedy, hint_for, is_transient_status
 from stepflow.ports import Model
 
@@ -329,7 +329,7 @@ class RecordingModel:
 
 def _record_turn(step_id: str, turn: ModelTurn, root: str) -> Turn:
     calls = tuple({use.name: _without_root(use.name, use.input, root)} for use in turn.tool_uses)
-    answer = None if calls else _object(turn.text)
+    answer = None if calls else parse_object(turn.text)
     usual = StopReason.TOOL_USE if calls else StopReason.END_TURN
     is_empty = not (turn.text or calls)
     given: dict[str, Any] = {
@@ -363,19 +363,6 @@ def _in_shell(command: str, pattern: re.Pattern[str]) -> str:
     """Replace the root in a shell command. The shell may be in another folder by then, so ask git for the root, except
     inside single quotes, where nothing is expanded."""
     return pattern.sub(lambda match: "." if command[: match.start()].count("'") % 2 else ROOT_IN_SHELL, command)
-
-
-def _object(text: str) -> JsonObject | None:
-    """Return the text as a JSON object; None if it is anything else."""
-    try:
-        value = json.loads(text, parse_constant=_refuse)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _issue(issue: Issue | None) -> ScenarioIssue | None:

@@ -194,12 +194,6 @@ def test_a_retry_prompt_and_the_work_of_every_conversation_go_along() -> None:
     assert "second" in str(prompts[5].blocks)
 
 
-def test_the_limits_hold_while_climbing() -> None:
-    facts = make_facts(limits=Limits(iterations=2))
-    result, _ports = play(laddered(), [REFUSED, REFUSED], facts=facts)
-    assert result.outcome is Outcome.LIMIT_REACHED
-
-
 def test_another_model_is_asked_in_the_way_that_it_takes() -> None:
     """What is known of one model's service says nothing of another model."""
     prose = says("It is done.")

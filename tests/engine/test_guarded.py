@@ -113,10 +113,6 @@ class TestWhatWouldBePushed:
         assert verdict == Done(validated=True, closing=replace(CLOSING, created=("report.xml",)))
         assert guards.compared == [("a", True), ("b", True)]
 
-    def test_without_validators_nobody_looks(self) -> None:
-        guards = TableGuards()
-        assert self.judge(make_entry("c"), guards) == Done(validated=False)
-
     def test_a_path_that_moves_below_a_green_validator_refuses_and_no_other_validator_runs(self) -> None:
         guards = TableGuards({"a": [GuardDiagnostics(moved=("HEAD (from 1 to 2)", "src/size.py"))]})
         verdict = self.judge(self.TWO, guards)
@@ -149,7 +145,3 @@ class TestWhatWouldBePushed:
         assert isinstance(verdict, Stop)
         assert verdict.outcome is Outcome.REFUSED
         assert "there is no commit yet" in verdict.reason
-
-    def test_untracked_files_refuse_nothing_here(self) -> None:
-        closing = replace(CLOSING, untracked=("notes.txt",))
-        assert self.judge(self.TWO, TableGuards(closes_at=closing)) == Done(validated=True, closing=closing)

@@ -244,12 +244,6 @@ def test_what_the_page_shows_stays_as_it_is_written(text: str) -> None:
     assert (sanitized.text, sanitized.removed) == (text, ())
 
 
-@pytest.mark.parametrize("text", [*SEEN.values(), "a &lt;!-- toc --&gt; b", "<div>\n&lt;!-- toc --&gt; b\n</div>"])
-def test_what_the_page_shows_is_what_the_model_reads(text: str) -> None:
-    words = set(re.findall(r"[a-z]{2,}", Page(text).seen))
-    assert words <= set(re.findall(r"[a-z]{2,}", sanitize(text, "body").text))
-
-
 @pytest.mark.parametrize(
     ("text", "left"),
     [

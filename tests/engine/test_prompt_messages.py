@@ -195,12 +195,3 @@ def test_more_than_twenty_errors_are_counted(count, more):
     text = correction_message(errors_of(*((f"items[{number:02}]", "wrong") for number in range(count))))
     assert text.count("items[") == 20
     assert (more in text) if more else ("more" not in text)
-
-
-@given(pairs=st.lists(st.tuples(st.text(alphabet="ab.[]1", max_size=6), st.text(alphabet="xy \n", max_size=8))))
-def test_a_correction_never_lists_more_than_twenty_errors_one_per_line(pairs):
-    lines = correction_message(errors_of(*pairs)).split("\n")
-    listed = lines[2 : 2 + min(len(pairs), 20)]
-    assert all(": " in line for line in listed)
-    assert [line.partition(": ")[0] for line in listed] == sorted(path or "(answer)" for path, _ in sorted(pairs))[:20]
-    assert len(lines) == len(listed) + 4 + (len(pairs) > 20)

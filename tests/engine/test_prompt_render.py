@@ -105,10 +105,6 @@ def test_sections_come_first_and_their_placeholders_are_replaced():
     assert done.text == "About 7, {section:section.context} {section:section.unknown}"
 
 
-def test_the_input_text_is_put_in_when_the_step_uses_it():
-    assert render(make_step("<{input_text}>", uses_stdin=True), texts(), input_text="hello").text == "<hello>"
-
-
 @pytest.mark.parametrize(
     ("step", "variables", "names"),
     [
@@ -147,10 +143,6 @@ def test_an_unknown_fallback_key_is_named_in_the_words_of_the_guide():
     failure = render(make_step("{uv-issue}", fallback_key="initial.issue", step_id="initial.issue"), texts())
     assert 'variable "issue" is used but nothing supplies it' in failure.message
     assert failure.message.endswith('No fallback prompt found for key: "initial.issue" (step: initial.issue)')
-
-
-def test_an_unknown_fallback_key_does_no_harm_while_it_is_not_needed():
-    assert render(make_step("ok", fallback_key="nonsense"), texts()).text == "ok"
 
 
 @pytest.mark.parametrize("variables", [texts(), texts(issue="")], ids=["missing", "empty"])

@@ -84,14 +84,6 @@ def test_at_most_fifty_details_are_given():
     assert "line 59;" in text
 
 
-def test_the_details_of_a_long_error_are_those_that_name_a_failure_and_the_last():
-    lines = [f"line {number}" for number in range(500)]
-    lines[200] = "E   assert 1 == 2"
-    text = retry(entry("{{#each details}}{{this}};{{/each}}"), replace(FAILURE, error="\n".join(lines))).text
-    assert "E   assert 1 == 2;" in text
-    assert text.endswith("line 499;")
-
-
 @pytest.mark.parametrize("name", ["error", "stdout", "stderr", "output"])
 def test_of_a_long_output_the_failure_in_its_middle_and_the_end_are_shown(name):
     long = "\n".join((*["ok"] * 20_000, "--- FAIL: TestGreet", "  got hi", *["ok"] * 20_000, "exit status 1"))
@@ -110,11 +102,6 @@ def test_long_texts_are_cut_in_the_middle_wherever_they_stand(name):
     assert text.startswith("aaa")
     assert text.endswith("bbb")
     assert "characters cut]" in text
-
-
-def test_a_text_of_twenty_thousand_characters_is_left_whole():
-    failure = replace(FAILURE, stdout="a" * 20_000)
-    assert retry(entry("{{stdout}}"), failure).text == "a" * 20_000
 
 
 def test_the_generic_text_tells_everything_in_order():
@@ -139,11 +126,6 @@ def test_the_generic_text_lists_at_most_a_hundred_items():
     text = retry(entry(), replace(FAILURE, values={"files": [f"{number}.py" for number in range(103)]})).text
     assert text.count(".py") == 100
     assert "  - … and 3 more\n" in text
-
-
-def test_the_fence_is_longer_than_any_run_of_backticks_in_the_error():
-    text = retry(entry(), replace(FAILURE, error="`````\nbroken")).text
-    assert "\n``````\n`````\nbroken\n``````\n" in text
 
 
 def test_without_error_and_parameters_the_generic_text_has_neither_part():

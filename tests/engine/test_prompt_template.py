@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prompt_parts import LITERALS, VALUES
 
 from stepflow.engine.prompt.template import Use, fill_template, parse_template
-from tests.tried import tried
 
 
 def render(text, **values):
@@ -66,10 +62,6 @@ def test_a_value_is_put_in_as_it_is(text, values, expected):
 )
 def test_each_runs_once_per_item_of_a_list_and_else_otherwise(items, expected):
     assert render("{{#each l}}{{@index}}:{{this}} {{else}}none{{/each}}", l=items) == expected
-
-
-def test_each_without_else_gives_nothing_for_an_empty_list():
-    assert render("[{{#each l}}x{{/each}}]", l=[]) == "[]"
 
 
 def test_an_item_is_asked_first_and_then_what_is_outside():
@@ -191,38 +183,3 @@ def test_a_closed_template_without_names_changes_only_notes_and_backslashes(text
     done = fill_template(parse_template(text, is_open=False, is_closed=True), {}).text
     if "\\" not in text and "{{!" not in text and not parse_template(text, is_open=False, is_closed=True).tags:
         assert done == text
-
-
-@tried(50)
-@given(
-    parts=st.lists(
-        st.tuples(LITERALS, st.sampled_from(["x", "y"]), st.sampled_from(["{{%s}}", "{{{%s}}}"])), max_size=6
-    ),
-    values=st.fixed_dictionaries({"x": VALUES, "y": VALUES}),
-    listed=st.lists(VALUES, max_size=3),
-)
-def test_a_retry_prompt_is_its_own_text_with_each_value_in_its_place(
-    parts: list[tuple[str, str, str]], values: dict[str, str], listed: list[str]
-) -> None:
-    text = "".join(f"{literal}{form % name}" for literal, name, form in parts)
-    expected = "".join(f"{literal}{values[name]}" for literal, name, _ in parts)
-    template = parse_template(f"<{text}{{{{#each listed}}}}[{{{{this}}}}]{{{{/each}}}}>")
-    assert fill_template(template, {**values, "listed": list(listed)}).text == (
-        f"<{expected}{''.join(f'[{one}]' for one in listed)}>"
-    )
-
-
-#: A public agent, where it lies beside the repository.
-PUBLIC = Path(__file__).parents[2].parent / "shared" / "real-agents" / "iterator" / "prompts" / "steps" / "retry"
-
-
-@pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public agents are not beside the repository")
-def test_every_retry_prompt_of_a_public_agent_parses_and_leaves_no_gaps() -> None:
-    files = sorted(PUBLIC.rglob("*.md"))
-    assert len(files) > 5
-    assert [file.name for file in files if faults(file.read_text(encoding="utf-8"))] == []
-    text = (PUBLIC / "issue" / "f_failed_git-dirty.md").read_text(encoding="utf-8")
-    rendered = render(text, changedFiles=["a.py", "b.py"], untrackedFiles=[])
-    assert "- `a.py`\n- `b.py`\n\n" in rendered
-    assert "{{" not in rendered
-    assert rendered.count("###") == 1

@@ -121,22 +121,6 @@ def test_a_custom_handler_says_its_criteria_itself():
     assert variables_of(agent=agent, criteria="Done when green.").texts["completion_criteria"] == "Done when green."
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ("as it is {uv-x}", "as it is {uv-x}"),
-        (42, "42"),
-        (1.5, "1.5"),
-        (True, "true"),
-        (["a", 1], '["a",1]'),
-        ({"k": "ü"}, '{"k":"ü"}'),
-        (None, None),
-    ],
-)
-def test_values_become_text(value, text):
-    assert value_text(value) == text
-
-
 def test_a_very_long_value_is_cut_with_a_mark():
     assert value_text("x" * 50_000) == "x" * 50_000
     assert value_text("x" * 50_001) == "x" * 50_000 + "…[cut]"

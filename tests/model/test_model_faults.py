@@ -294,14 +294,6 @@ def test_an_answer_without_end_is_cut_by_its_size(serve, monkeypatch, reply):
     assert model.ask(ask()).text == "back again"
 
 
-def test_a_service_that_is_not_there_is_a_transient_fault_naming_the_input():
-    with AnthropicModel(KEY, "http://127.0.0.1:9") as model:
-        fault = model.ask(ask())
-    assert fault.transient
-    assert "http://127.0.0.1:9" in fault.reason
-    assert "`anthropic-base-url`" in fault.hint
-
-
 def test_an_answer_that_is_no_stream_is_told_by_its_kind(serve):
     fault = fault_from(serve, Failure(status=200, page="<h1>Log in to the hotel network</h1>"))
     assert fault.transient

@@ -149,15 +149,6 @@ def test_a_wrong_signature_is_refused_with_the_hint_to_the_credentials(open_mode
     assert not fault.transient
 
 
-def test_each_request_is_signed_anew_whatever_the_model_is_called(open_model) -> None:
-    model, api, _ = open_model("bedrock", says("a"), says("b"))
-    arn = "arn:aws:bedrock:eu-west-1:123456789012:application-inference-profile/abc"
-    for name in ("eu.anthropic.claude-sonnet-5-5", arn):
-        turn = model.ask(ask(model=name))
-        assert isinstance(turn, ModelTurn), turn
-    assert [body["model"] for body in api.bodies] == ["eu.anthropic.claude-sonnet-5-5", arn]
-
-
 # Login without a key
 
 
@@ -272,12 +263,6 @@ def test_credentials_of_google_that_cannot_be_used_are_refused_at_once(
 def test_a_service_without_a_list_of_models_says_so_to_preflight(name: str, open_model) -> None:
     model, _, _ = open_model(name)
     assert isinstance(model.probe("sonnet"), UnlistedModel)
-
-
-def test_preflight_logs_in_with_the_jobs_identity(open_model) -> None:
-    model, _, service = open_model("identity")
-    assert model.probe("sonnet") is None
-    assert len(service.dialect.exchanges) == 1
 
 
 def test_preflight_tells_of_a_login_that_google_refuses(open_model) -> None:

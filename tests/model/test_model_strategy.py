@@ -8,7 +8,7 @@ from stepflow.domain.conversation import Message, ModelTurn, Remedy, ToolSpec, i
 from stepflow.domain.run import ImageType, IssueImage
 from stepflow.domain.words import Effort, Strategy
 from tests.model.asking import ask, fault_of
-from tests.servers.messages_api import Answer, Failure, calls, says
+from tests.servers.messages_api import Answer, Failure, says
 
 BASH = ToolSpec(name="bash", description="Run a command.", input_schema={"type": "object", "properties": {}})
 SCHEMA = {"type": "object", "properties": {"stepId": {"type": "string", "minLength": 1}}, "required": ["stepId"]}
@@ -61,11 +61,6 @@ def test_the_advice_after_a_refused_effort_names_it(serve, said, request_):
     assert "`effort`" in fault.hint
     model, _ = serve(Failure(status=400, error="invalid_request_error", message=said))
     assert "`effort`" not in fault_of(model, ask()).hint
-
-
-def test_a_call_of_any_name_is_a_call(serve):
-    model, _ = serve(calls(("answer", {"stepId": "x"})))
-    assert [call.name for call in model.ask(ask(schema=SCHEMA)).tool_uses] == ["answer"]
 
 
 @pytest.mark.parametrize(
