@@ -19,7 +19,7 @@ from stepflow.boundary.github_types import Account, CommitNow, PullRequest, Revi
 from stepflow.boundary.settings import Refused, is_named
 from stepflow.domain.run import FollowUp
 from stepflow.domain.text import ANSI
-from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
+from stepflow.engine.prompt.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
 from stepflow.errors import InputError
 from stepflow.run.issue import Writers, github_reader, join_texts, new_mark, present_url, quote, refused_if_silent
 from stepflow.run.request import RunRequest

@@ -17,7 +17,7 @@ from stepflow.domain.conversation import inspect_image
 from stepflow.domain.run import LARGEST_IMAGES, MOST_IMAGES, ImageProblem, Issue, IssueImage, describe_unseen
 from stepflow.domain.text import RemovedPiece, Spent, TextRemoved
 from stepflow.domain.words import Permission, Provider
-from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sanitize_line
+from stepflow.engine.prompt.sanitize import SanitizedText, sanitize, sanitize_line
 from stepflow.errors import BoundaryError, InputError, StepflowError
 from stepflow.model.scenario import Scenario
 from stepflow.run.request import RunRequest, boundary_settings

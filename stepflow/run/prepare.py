@@ -26,7 +26,7 @@ from stepflow.domain.json import JsonObject, JsonValue, value_at
 from stepflow.domain.run import Issue, IssueImage, Limits
 from stepflow.domain.text import Spent
 from stepflow.domain.words import Permission, Provider, VerdictType
-from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
+from stepflow.engine.prompt.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
 from stepflow.errors import BoundaryError, DefinitionError, InputError
 from stepflow.model.anthropic_model import AnthropicModel
 from stepflow.model.logins import ModelAccess, WorkloadIdentity, address_of

@@ -19,7 +19,7 @@ from stepflow.boundary.own_texts import OwnComment, find_own_comment, without_ma
 from stepflow.boundary.settings import Refused
 from stepflow.domain.run import DiffLines, ReviewedFile, ReviewedPull
 from stepflow.domain.text import count
-from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
+from stepflow.engine.prompt.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
 from stepflow.errors import BoundaryError
 from stepflow.run.follow_up import describe_thread, fetch_history, is_shown, open_reader, thread_heading
 from stepflow.run.issue import Writers, join_texts, new_mark, quote

@@ -22,7 +22,7 @@ from stepflow.domain.run import Issue, Limits, RunFacts
 from stepflow.domain.secrets import login_of
 from stepflow.domain.text import count
 from stepflow.domain.words import Isolation, Outcome, Provider
-from stepflow.engine.prompt.intake.sanitize import sanitize
+from stepflow.engine.prompt.sanitize import sanitize
 from stepflow.journal import Fanout, MemoryJournal
 from stepflow.model.scenario import ScriptedModel
 from stepflow.ports import Clock, Commands, Journal, Model, Schemas, Tools

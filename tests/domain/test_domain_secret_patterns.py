@@ -86,19 +86,7 @@ def test_a_shorter_match_inside_a_longer_one_leaves_nothing_of_it() -> None:
 
 
 #: Characters and sequences that no page and no terminal shows.
-UNSEEN = [
-    "\u200b",
-    "\u200d",
-    "\u00ad",
-    "\u2060",
-    "\ufeff",
-    "\x00",
-    "\x08",
-    "\x1b[0m",
-    "\x1b]8;;x\x07",
-    "\U000e0041",
-    "\u3164",
-]
+UNSEEN = ("\u200b", "\u200d", "\u00ad", "\ufeff", "\x00", "\x1b[0m", "\x1b]8;;x\x07", "\U000e0041", "\u3164")
 
 
 @pytest.mark.parametrize("unseen", UNSEEN)

@@ -36,20 +36,6 @@ def walked(ports) -> list[tuple[str, str]]:
     return [(event.source, event.transition) for event in ports.journal.of(Routed)]
 
 
-def test_a_failed_check_falls_back_and_a_new_visit_has_all_its_retries_again() -> None:
-    not_readable = [says("worked"), says("Everything looks good to me!")]
-    replies = [*not_readable, *step("ok"), *step("ng"), *step("ng"), *step("ng"), *step("ok"), *step("ok"), *step("ok")]
-    ports = completed(code_improver(), replies)
-    assert walked(ports)[:6] == [
-        ("s_a8f3", "retry"),
-        ("s_a8f3", "next"),
-        ("s_b2c1", "fallback"),
-        ("s_a8f3", "retry"),
-        ("s_a8f3", "retry"),
-        ("s_a8f3", "next"),
-    ]
-
-
 def test_the_check_question_is_asked_in_the_same_conversation_with_a_schema_of_its_own() -> None:
     replies = [*step("ok"), *step("ok"), *step("ok", "All holds.")]
     result, ports = play(code_improver(), replies, facts=make_facts(args={"topic": "loops"}))

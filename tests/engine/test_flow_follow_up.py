@@ -40,9 +40,3 @@ def test_a_follow_up_goes_on_wherever_it_stopped() -> None:
     check_every_beginning(AGENT, replies, make_facts(follow_up=REVIEW))
     again = completed(AGENT, [answers("handoff"), answers("repeat"), *replies[1:]], facts=make_facts(follow_up=REVIEW))
     assert steps_of(again) == ["continuation.issue", "closure.issue", "continuation.issue", "closure.issue"]
-
-
-def test_it_may_begin_at_the_closing_step() -> None:
-    at_the_end = replace(AGENT, entry_steps={FollowUpKind.REVIEW: "closure.issue"})
-    ports = completed(at_the_end, [answers("closing")], facts=make_facts(follow_up=REVIEW))
-    assert steps_of(ports) == ["closure.issue"]

@@ -13,7 +13,6 @@ from stepflow.domain.event import (
     AnswerLost,
     ModelWaited,
     PromptRendered,
-    Routed,
     StepAnswered,
     ToolCalled,
     UserMessage,
@@ -21,7 +20,7 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.flow import fold
 from stepflow.domain.run import Limits
-from stepflow.domain.words import Intent, Outcome, Stage, state_reason
+from stepflow.domain.words import Intent, Outcome, state_reason
 from tests.build import issue_agent, make_agent, make_entry, make_facts, make_step, make_validator
 from tests.engine.played import HAPPY, completed, play, steps_of
 from tests.fakes import (
@@ -36,20 +35,6 @@ from tests.fakes import (
 DIRTY = CommandResult(exit_code=0, stdout=" M a.py\n?? b.py\n")
 CLEAN = CommandResult(exit_code=0)
 RED = CommandResult(exit_code=1, stdout="a.py:3: error: bad")
-
-
-def test_a_run_walks_its_steps_and_completes_only_after_closing() -> None:
-    result, ports = play(issue_agent(), HAPPY)
-    assert result.outcome is Outcome.COMPLETED
-    assert (result.stage, result.reason) == (Stage.COMPLETION, "closing it is")
-    assert steps_of(ports) == ["initial.issue", "continuation.issue", "closure.issue"]
-    assert [event.transition for event in ports.journal.of(Routed)] == ["next", "handoff", "closing"]
-    assert result.answer["next_action"]["action"] == "closing"
-    assert not result.validated, "there is no validator"
-    assert [len(request.messages) for request in ports.model.requests] == [1, 1, 1], "each step begins anew"
-    assert [request.schema for request in ports.model.requests] == [
-        step.schema for step in issue_agent().steps.values()
-    ]
 
 
 def test_the_tools_of_a_step_are_dead_before_its_answer_counts() -> None:
@@ -107,28 +92,6 @@ def test_only_green_validators_complete() -> None:
     result, ports = play(checked_agent(), HAPPY)
     assert (result.outcome, result.validated) == (Outcome.COMPLETED, True)
     assert [request.argv[-1] for request in ports.commands.ran] == ["git status --porcelain", "mypy ."]
-
-
-def test_a_red_validator_sends_the_flow_back_with_a_retry_prompt() -> None:
-    commands = TableCommands({"git status --porcelain": [DIRTY, CLEAN], "mypy .": [RED, CLEAN]})
-    replies = [*HAPPY, answers("handoff"), answers("closing"), answers("handoff"), answers("closing")]
-    result, ports = play(checked_agent(), replies, commands=commands)
-    assert (result.outcome, result.validated) == (Outcome.COMPLETED, True)
-    assert steps_of(ports) == ["initial.issue", *["continuation.issue", "closure.issue"] * 3]
-    prompts = ports.journal.of(PromptRendered)
-    assert [prompt.retry for prompt in prompts] == [False, False, False, True, False, True, False]
-    assert "git-clean" in prompts[3].blocks[0]
-    assert "a.py" in prompts[3].blocks[0]
-    assert "Do the work." in prompts[3].blocks[1], "the usual prompt goes along as context"
-    assert "type-check" in prompts[5].blocks[0]
-    assert [(run.name, run.passed, run.attempt) for run in ports.journal.of(ValidatorRan)] == [
-        ("git-clean", False, 1),
-        ("git-clean", True, 2),
-        ("type-check", False, 2),
-        ("git-clean", True, 3),
-        ("type-check", True, 3),
-    ]
-    assert fold(ports.journal.events).attempts["closure.issue"] == 0, "green validators set the attempts back"
 
 
 def test_attempts_belong_to_the_validation_entry_whatever_its_step_is_called() -> None:

@@ -12,8 +12,6 @@ from stepflow.domain.event import (
     ContextOverflowed,
     ModelTurned,
     PromptRendered,
-    Routed,
-    StepAnswered,
     ToolCalled,
 )
 from stepflow.domain.flow import fold
@@ -70,20 +68,6 @@ def test_the_new_conversation_is_shown_what_was_done_in_the_old_one() -> None:
     assert "What was done" not in str(later.messages), "only the step itself needs it"
 
 
-def test_a_step_that_stays_too_long_begins_again_with_its_handoff_and_its_tree() -> None:
-    replies = [answers("next", cause="it"), reads(1), reads(2), TOO_LONG, *HAPPY[1:]]
-    result, ports = play(issue_agent(), replies, tools=WordyTools())
-    assert (result.outcome, result.iterations) == (Outcome.COMPLETED, 4)
-    assert steps_of(ports) == ["initial.issue", "continuation.issue", "continuation.issue", "closure.issue"]
-    (overflowed,) = ports.journal.of(ContextOverflowed)
-    assert (overflowed.step_id, overflowed.by_fault) == ("continuation.issue", True)
-    again = ports.journal.of(Routed)[1]
-    assert (again.to, again.transition) == ("continuation.issue", "repeat")
-    assert "outgrew" in again.reason
-    assert len(ports.model.requests[4].messages) == 1
-    assert len(ports.journal.of(StepAnswered)) == 3, "an answer that was not given is not counted"
-
-
 def test_the_next_attempt_is_told_why_it_begins_again() -> None:
     agent = make_agent(make_step("initial.issue", text="Begun again because {uv-repeat_reason}."))
     facts = make_facts(limits=Limits(iterations=2))
@@ -117,13 +101,6 @@ def test_a_check_step_begins_again_without_spending_its_budget() -> None:
 def test_every_beginning_of_its_journal_leads_to_the_same_end_without_asking_twice() -> None:
     replies = [HAPPY[0], reads(1), reads(2), TOO_LONG, reads(3), FULL, reads(4), TOO_LONG, *HAPPY[1:]]
     check_every_beginning(issue_agent(), replies, tools=WordyTools())
-
-
-def test_a_step_that_never_fits_is_bounded_by_the_limits() -> None:
-    facts = make_facts(limits=Limits(iterations=4))
-    result, ports = play(issue_agent(), [reads(1), TOO_LONG] * 9, tools=WordyTools(), facts=facts)
-    assert result.outcome is Outcome.LIMIT_REACHED
-    assert len(steps_of(ports)) == 4
 
 
 @pytest.mark.parametrize(("overflow", "turns"), [(TOO_LONG, 0), (FULL, 1)])

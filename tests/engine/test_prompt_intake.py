@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from intake_reader import Page
 
 from stepflow.domain.text import RemovalKind, find_invisible
-from stepflow.engine.prompt.intake.sanitize import LONGEST_TEXT, sanitize, sanitize_line, sanitize_plain
+from stepflow.engine.prompt.sanitize import LONGEST_TEXT, sanitize, sanitize_line, sanitize_plain
 
 HIDDEN = {
     "an HTML comment": ("a <!-- x --> b", "a  b", ["<!-- x -->"]),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from stepflow.domain.proof import ChangedTestFile, Hunk
-from stepflow.engine.weakened import find_special_cases, find_weakened
+from stepflow.engine.proof import find_special_cases, find_weakened
 
 PYTHON = """\
 class TestA(unittest.TestCase):

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from stepflow.domain.text import DRAWN, RemovalKind, RemovedPiece
-from stepflow.engine.prompt.intake.gfm import BlockKind, InlineScan, MarkdownBlock, parse_blocks
-from stepflow.engine.prompt.intake.markup import Edit, Hiding, RawScan, Removals, apply_edits, edit_lines, remove_unseen
+from stepflow.engine.prompt.gfm import BlockKind, InlineScan, MarkdownBlock, parse_blocks
+from stepflow.engine.prompt.markup import Edit, Hiding, RawScan, Removals, apply_edits, edit_lines, remove_unseen
 
 #: The languages that a fence may name. The page does not show what a fence names, so any other word is removed.
 LANGUAGES = frozenset(

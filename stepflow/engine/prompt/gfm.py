@@ -20,7 +20,7 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType
 
 from stepflow.domain.text import RemovalKind
-from stepflow.engine.prompt.intake.markup import ENTITY, FILTERED_TAG, MARKDOWN_TAG, SHORT_COMMENT, TAG, Edit, Scan
+from stepflow.engine.prompt.markup import ENTITY, FILTERED_TAG, MARKDOWN_TAG, SHORT_COMMENT, TAG, Edit, Scan
 
 #: Blocks that are nested deeper are not parsed, but read line by line.
 DEEPEST = 100

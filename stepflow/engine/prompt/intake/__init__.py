@@ -1,1 +1,0 @@
-"""Sanitize text from outside: a model sees only what GitHub's page shows to people."""
