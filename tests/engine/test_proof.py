@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.proof import (
@@ -17,7 +19,6 @@ from stepflow.domain.proof import (
     ProofSettings,
     ProofVerdict,
     TrialLimits,
-    TrialOutcome,
     WeakenedTest,
     Weakening,
 )
@@ -29,251 +30,14 @@ from stepflow.engine.proof import (
 )
 from stepflow.report.proof import describe_proof
 
-PYTEST_FAILED = """\
-F.                                                                       [100%]
-=================================== FAILURES ===================================
-__________________________________ test_days ___________________________________
->       assert parse("1d") == 1440
-E       KeyError: 'd'
-=========================== short test summary info ============================
-FAILED tests/test_durations.py::test_days - KeyError: 'd'
-1 failed, 1 passed in 0.02s
-"""
-PYTEST_NOT_COLLECTED = """\
-==================================== ERRORS ====================================
-____________________ ERROR collecting tests/test_durations.py __________________
-ImportError while importing test module '/w/tests/test_durations.py'.
-E   ImportError: cannot import name 'show' from 'durations' (/w/durations.py)
-=========================== short test summary info ============================
-ERROR tests/test_durations.py
-1 error in 0.05s
-"""
-PYTEST_IMPORTS_LATE = PYTEST_FAILED.replace("KeyError: 'd'", "ImportError: cannot import name 'x' from 'y'")
-UNITTEST_FAILED = """\
-F.
-======================================================================
-FAIL: test_days (tests.test_durations.Days.test_days)
-----------------------------------------------------------------------
-AssertionError: 0 != 1440
-----------------------------------------------------------------------
-Ran 2 tests in 0.001s
-
-FAILED (failures=1)
-"""
-UNITTEST_NOT_IMPORTED = """\
-E
-======================================================================
-ERROR: tests.test_durations (unittest.loader._FailedTest.tests.test_durations)
-----------------------------------------------------------------------
-ImportError: Failed to import test module: tests.test_durations
-Ran 1 test in 0.000s
-
-FAILED (errors=1)
-"""
-NODE_FAILED = """\
-TAP version 13
-# Subtest: days
-not ok 1 - days
-  ---
-  error: '1 == 2'
-  ...
-ok 2 - hours
-# tests 2
-# pass 1
-# fail 1
-"""
-NODE_NOT_FOUND = """\
-# Error [ERR_MODULE_NOT_FOUND]: Cannot find module '/w/x.mjs' imported from /w/m.test.mjs
-not ok 1 - /w/m.test.mjs
-# tests 1
-# pass 0
-"""
-NODE_SPEC_FAILED = """\
-▶ durations
-  ✔ hours (0.987103ms)
-  ✖ days (0.175422ms)
-✖ durations (1.916741ms)
-ℹ tests 2
-ℹ suites 1
-ℹ pass 1
-ℹ fail 1
-
-✖ failing tests:
-
-test at src/ok.test.ts:6:3
-✖ days (0.175422ms)
-  RangeError: 1d is not a duration
-      at parse (file:///c/src/durations.ts:7:36)
-"""
-NODE_NOT_EXPORTED = """\
-Error [ERR_PACKAGE_PATH_NOT_EXPORTED]: Package subpath './reads' is not defined by "exports" in /c/package.json \
-imported from /c/src/exports.test.ts
-    at exportsNotFound (node:internal/modules/esm/resolve:314:10)
-
-✖ src/exports.test.ts (111.703336ms)
-ℹ tests 1
-ℹ pass 0
-
-✖ failing tests:
-
-test at src/exports.test.ts:1:1
-✖ src/exports.test.ts (111.703336ms)
-  'test failed'
-"""
-NODE_NO_TYPESCRIPT = """\
-file:///c/src/syntax.test.ts:2
-test('a', () => {
-
-SyntaxError [ERR_INVALID_TYPESCRIPT_SYNTAX]: Expected ',', got '<eof>'
-✖ src/syntax.test.ts (77.753162ms)
-ℹ tests 1
-ℹ pass 0
-"""
-NODE_SPEC_NOTHING = """\
-ℹ tests 0
-ℹ suites 0
-ℹ pass 0
-"""
-VITEST_FAILED = """\
- ❯ src/v.spec.ts (4 tests | 2 failed | 1 skipped) 9ms
-   ❯ durations (4)
-     × hours 5ms
-     × snap 2ms
-     ↓ later
-     ✓ fails 1ms
-
-⎯⎯⎯⎯⎯⎯⎯ Failed Tests 2 ⎯⎯⎯⎯⎯⎯⎯
-
- FAIL  src/v.spec.ts > durations > hours
-AssertionError: expected 120 to be 121 // Object.is equality
-
- ❯ src/v.spec.ts:4:43
-
- FAIL  src/v.spec.ts > durations > snap
-Error: Snapshot `durations > snap 1` mismatched
-
- Test Files  1 failed (1)
-      Tests  2 failed | 1 expected fail | 1 skipped (4)
-"""
-VITEST_NOT_THERE = """\
- ❯ src/vname.spec.ts (1 test | 1 failed) 4ms
-   × reads 2ms
-
-⎯⎯⎯⎯⎯⎯⎯ Failed Tests 1 ⎯⎯⎯⎯⎯⎯⎯
-
- FAIL  src/vname.spec.ts > reads
-TypeError: read is not a function
- ❯ src/vname.spec.ts:4:28
-    2| import { read } from './durations.ts'
-     |                            ^
-
- Test Files  1 failed (1)
-      Tests  1 failed (1)
-"""
-VITEST_CALLS = VITEST_NOT_THERE.replace("❯ src/vname.spec.ts:4:28", "❯ parse src/durations.ts:7:3")
-VITEST_NOT_COLLECTED = """\
- ❯ src/vfile.spec.ts (0 test)
-
-⎯⎯⎯⎯⎯⎯ Failed Suites 1 ⎯⎯⎯⎯⎯⎯⎯
-
- FAIL  src/vfile.spec.ts [ src/vfile.spec.ts ]
-Error: Cannot find module './reads.ts' imported from /c/src/vfile.spec.ts
- ❯ src/vfile.spec.ts:2:1
-
- Test Files  1 failed (1)
-      Tests  no tests
-"""
-VITEST_OBSOLETE = """\
- ❯ src/table.spec.ts (1 test) 3ms
-   ✓ table (1)
-     ✓ two entries 0ms
-
-⎯⎯⎯⎯⎯⎯ Failed Suites 1 ⎯⎯⎯⎯⎯⎯⎯
-
- FAIL  src/table.spec.ts [ src/table.spec.ts ]
-Error: Obsolete snapshots found when no snapshot update is expected.
-· table > one entry 1
-
- Test Files  1 failed (1)
-      Tests  1 passed (1)
-"""
-VITEST_NOTHING = """\
-No test files found, exiting with code 1
-
-filter: src/nothing
-"""
-GO_FAILED = """\
---- FAIL: TestDays (0.00s)
-    d_test.go:9: got 0
-FAIL
-FAIL\texample.org/d\t0.003s
-ok  \texample.org/e\t0.002s
-"""
-GO_NOT_BUILT = """\
-# example.org/d [example.org/d.test]
-./d_test.go:5:2: undefined: Show
-FAIL\texample.org/d [build failed]
-FAIL
-"""
-CARGO_FAILED = """\
-running 2 tests
-test hours ... ok
-test days ... FAILED
-
-test result: FAILED. 1 passed; 1 failed; 0 ignored
-"""
-CARGO_NOT_BUILT = """\
-error[E0425]: cannot find function `days` in this scope
-error: could not compile `d` (test "d") due to 1 previous error
-"""
-
-OUTPUTS: Mapping[str, tuple[int, str, TrialOutcome, tuple[str, ...]]] = {
-    "pytest: passed": (0, "2 passed in 0.01s\n", TrialOutcome.PASSED, ()),
-    "pytest: failed": (1, PYTEST_FAILED, TrialOutcome.FAILED, ("test_days",)),
-    "pytest: an import fails in a test": (1, PYTEST_IMPORTS_LATE, TrialOutcome.FAILED, ("test_days",)),
-    "pytest: not collected": (2, PYTEST_NOT_COLLECTED, TrialOutcome.NOT_BUILT, ("tests/test_durations.py",)),
-    "pytest: no test": (5, "no tests ran in 0.00s\n", TrialOutcome.NOTHING_RAN, ()),
-    "unittest: failed": (1, UNITTEST_FAILED, TrialOutcome.FAILED, ("test_days",)),
-    "unittest: not imported": (1, UNITTEST_NOT_IMPORTED, TrialOutcome.NOT_BUILT, ("tests.test_durations",)),
-    "unittest: no test": (0, "Ran 0 tests in 0.000s\n\nOK\n", TrialOutcome.NOTHING_RAN, ()),
-    "node: failed": (1, NODE_FAILED, TrialOutcome.FAILED, ("days",)),
-    "node: not found": (1, NODE_NOT_FOUND, TrialOutcome.NOT_BUILT, ()),
-    "node: a suite": (1, NODE_SPEC_FAILED, TrialOutcome.FAILED, ("days",)),
-    "node: not exported": (1, NODE_NOT_EXPORTED, TrialOutcome.NOT_BUILT, ()),
-    "node: not TypeScript": (1, NODE_NO_TYPESCRIPT, TrialOutcome.NOT_BUILT, ()),
-    "node: no test": (0, NODE_SPEC_NOTHING, TrialOutcome.NOTHING_RAN, ()),
-    "tsc: a wrong type": (
-        *(1, "src/a.test.ts(3,7): error TS2322: Type 'string' is not assignable to type 'number'.\n"),
-        *(TrialOutcome.NOT_BUILT, ()),
-    ),
-    "vitest: failed": (1, VITEST_FAILED, TrialOutcome.FAILED, ("durations > hours", "durations > snap")),
-    "vitest: a name that is not there": (1, VITEST_NOT_THERE, TrialOutcome.NOT_BUILT, ("reads",)),
-    "vitest: a call that fails in the code": (1, VITEST_CALLS, TrialOutcome.FAILED, ("reads",)),
-    "vitest: one of two names is not there": (
-        *(1, VITEST_NOT_THERE + VITEST_FAILED, TrialOutcome.FAILED),
-        ("reads", "durations > hours", "durations > snap"),
-    ),
-    "vitest: not collected": (1, VITEST_NOT_COLLECTED, TrialOutcome.NOT_BUILT, ()),
-    "vitest: a snapshot of no test": (1, VITEST_OBSOLETE, TrialOutcome.FAILED, ()),
-    "vitest: no test": (1, VITEST_NOTHING, TrialOutcome.NOTHING_RAN, ()),
-    "go: failed": (1, GO_FAILED, TrialOutcome.FAILED, ("TestDays",)),
-    "go: not built": (1, GO_NOT_BUILT, TrialOutcome.NOT_BUILT, ()),
-    "go: some packages have no tests": (
-        *(0, "?   \texample.org/e\t[no test files]\nok  \texample.org/d\t0.002s\n"),
-        *(TrialOutcome.PASSED, ()),
-    ),
-    "go: no package has tests": (0, "?   \texample.org/e\t[no test files]\n", TrialOutcome.NOTHING_RAN, ()),
-    "cargo: failed": (101, CARGO_FAILED, TrialOutcome.FAILED, ("days",)),
-    "cargo: not built": (101, CARGO_NOT_BUILT, TrialOutcome.NOT_BUILT, ()),
-    "a script without a word": (1, "", TrialOutcome.FAILED, ()),
-}
+OUTPUTS = yaml.safe_load((Path(__file__).parent / "trials.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_an_output_says_what_came_of_the_tests(name: str) -> None:
-    code, output, outcome, tests = OUTPUTS[name]
-    trial = read_trial(CommandResult(exit_code=code, stdout=output))
-    assert (trial.outcome, trial.tests) == (outcome, tests)
+    case = OUTPUTS[name]
+    trial = read_trial(CommandResult(exit_code=case["exit_code"], stdout=case["output"]))
+    assert (trial.outcome, list(trial.tests)) == (case["outcome"], case["tests"])
 
 
 @pytest.mark.parametrize(
