@@ -68,23 +68,16 @@ def test_nobody_there_is_said(open_step, docs):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("through", ["straight", "a proxy"])
-def test_certificates_of_a_private_authority_count(open_step, docs, through):
+def test_certificates_of_a_private_authority_count_and_without_them_the_input_is_named(open_step, docs):
     authority = trustme.CA()
     backend = ("127.0.0.1", urlsplit(docs.url).port)
-    with (
-        TlsFront(authority, "localhost", "127.0.0.1", to=lambda _: backend) as front,
-        Proxy({"localhost": ("127.0.0.1", front.port)}, login="user:p@ss") as proxy,
-    ):
-        host = "localhost:8443" if through == "a proxy" else f"127.0.0.1:{front.port}"
-        way = f"http://user:p%40ss@127.0.0.1:{proxy.port}" if through == "a proxy" else ""
+    locked = open_step(remote(docs.url), access=ACCESS).server
+    with TlsFront(authority, "127.0.0.1", to=lambda _: backend) as front:
 
         def step(certificates: str):
-            connection = Connection(proxy=way, certificates=certificates)
-            access = replace(ACCESS, connection_to=lambda _: connection)
-            return open_step(replace(locked, url=f"https://{host}/mcp"), access=access)
+            access = replace(ACCESS, connection_to=lambda _: Connection(certificates=certificates))
+            return open_step(replace(locked, url=f"https://127.0.0.1:{front.port}/mcp"), access=access)
 
-        locked = open_step(remote(docs.url), access=ACCESS).server
         trusting = step(pem_of(authority))
         trusting.begin()
         assert trusting.call("search", query="loops").text == "found loops"
