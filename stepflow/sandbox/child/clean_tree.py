@@ -1,5 +1,5 @@
-"""Finds what differs from a commit in the work tree, by git with an index of that commit, the commit's own rule files,
-and configuration as it was when the run began (docs/threat-model.md, rows 14 and 34)."""
+"""Finds what differs from a commit in the work tree, by git with an index of that commit and configuration as it was
+when the run began, and which rule files hide more from git (docs/threat-model.md, rows 14 and 34)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from .git import MOST_CHANGED, EngineGit, GitProgram, Repository, engine_git
@@ -27,29 +27,26 @@ _RULE_BYTES = 1024 * 1024
 _CONVERTED_BYTES = 64 * 1024 * 1024
 _OBJECT_ID = re.compile(rb"\$Id: (?:[0-9a-f]{40}|[0-9a-f]{64}) \$")
 _IGNORES, _ATTRIBUTES = ".gitignore", ".gitattributes"
-_EVERY_IGNORES = f":(top,glob)**/{_IGNORES}"
-_NESTED_IGNORES = f":(top,glob)*/**/{_IGNORES}"
-_SUBMODULE_MODE, _FILE_MODES = "160000", ("100644", "100755")
+_SUBMODULE_MODE = b"160000 "
 _LINES_LIMIT = 1000
-_MOST_NESTED = 500
 _STATUS = ("status", "--porcelain=v1", "-z", "--no-renames")
-_UNTRACKED = "??"
-_CHANGED = " M"
+#: What is ignored file by file, but for folders that a rule names: no rule file below those matters.
+_LOOK = (*_STATUS, "--untracked-files=normal", "--ignored=matching", "--ignore-submodules=dirty")
+_CHANGED, _UNTRACKED, _IGNORED = " M", "??", "!!"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
     """The `commit`, and what counts besides a commit's own files. `settings` are git's, in its order; `excludes` and
-    `attributes` are those of configured files and of `.git/info`; `ignores` are the ignore files that no commit held,
-    by their paths; `excused` are the differences that git did not show even then, such as files that a sparse checkout
-    leaves out or a filter makes, with their digests. A commit with more than `most_files` is not looked at.
+    `attributes` are those of configured files and of `.git/info`; `excused` are the differences that git did not show
+    even then, such as files that a sparse checkout leaves out or a filter makes, and rule files that were ignored, with
+    their digests. A commit with more than `most_files` is not looked at.
     """
 
     commit: str
     settings: tuple[tuple[str, str], ...]
     excludes: bytes
     attributes: bytes
-    ignores: Mapping[str, bytes] = field(default_factory=dict)
     excused: Mapping[str, str] | None = None
     most_files: int | None = None
 
@@ -96,15 +93,16 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """One look at the work tree: HEAD's commit, the commit that it was compared with and its tree, what differs, and
-    the ignore files of folders that are new since the start."""
+    """One look at the work tree: HEAD's commit, the commit that it was compared with and its tree, what differs (a rule
+    file that is ignored itself counts as untracked), and the ignore files of folders that no commit has, such as
+    caches."""
 
     head: str
     commit: str
     tree: str
     tracked: tuple[Difference, ...] = ()
     untracked: tuple[Difference, ...] = ()
-    new_ignores: tuple[str, ...] = ()
+    new_ignores: tuple[Difference, ...] = ()
 
     @property
     def differences(self) -> tuple[Difference, ...]:
@@ -138,19 +136,13 @@ class TreeWatch:
     def begin(self) -> None:
         """Remember the rules as they are; what they find now although git does not show it is excused from here on."""
         top = self._repository.top
-        start = self._start = read_start(top, self.head()[0])
-        with self._git_of(self._repository, start.commit, start) as (own, known):
-            found = _Ignores(own, start.excludes, known).untracked(_EVERY_IGNORES, whole_folders=False)[:_MOST_NESTED]
-            ignores = {path: _rules(os.path.join(top, path)) for path in found}
-            start = replace(start, ignores=ignores, most_files=known.files + MOST_CHANGED)
-        self._start = start
+        self._start = start = read_start(top, self.head()[0])
         look = self.look()
         self._first = dict(self._newest)
-        excused: dict[str, str] = {}
-        if look.differences:
-            shown = frozenset(record[3:] for record in GitProgram(top=top).ask(*_STATUS))
-            excused = {one.path: one.trace for one in look.differences if not _is_shown(one, shown)}
-        self._start = replace(start, excused=excused)
+        found = (*look.differences, *look.new_ignores)
+        shown = frozenset(record[3:] for record in GitProgram(top=top).ask(*_STATUS)) if found else frozenset()
+        excused = {one.path: one.trace for one in found if not _is_shown(one, shown)}
+        self._start = replace(start, excused=excused, most_files=self._first[top].files + MOST_CHANGED)
 
     def submodules(self) -> tuple[str, ...]:
         """The paths of the submodules that were checked out at the start."""
@@ -170,16 +162,14 @@ class TreeWatch:
         head, _ = self.head()
         against = commit or head
         with self._git_of(objects or self._repository, against, start, learns=objects is not None) as (own, known):
-            new_ignores, others = _find_untracked(own, start, known)
-            found = tuple(self._find_changed(own, start, known, writes_anew=writes_anew))
-        untracked = self._without_excused((self._difference(_UNTRACKED, path) for path in others), start)
+            found = tuple(self._find(own, start, known, writes_anew=writes_anew))
         return Look(
             head=head,
             commit=against,
             tree=known.tree,
-            tracked=tuple(one for one in found if one.state != _UNTRACKED),
-            untracked=(*untracked, *(one for one in found if one.state == _UNTRACKED)),
-            new_ignores=tuple(new_ignores),
+            tracked=tuple(one for one in found if one.state not in (_UNTRACKED, _IGNORED)),
+            untracked=tuple(one for one in found if one.state == _UNTRACKED),
+            new_ignores=tuple(one for one in found if one.state == _IGNORED),
         )
 
     @contextmanager
@@ -189,6 +179,7 @@ class TreeWatch:
         """Git that compares files with this commit, byte for byte, and what is known of the commit."""
         top = repository.top
         with engine_git(repository, commit, settings=start.settings, attributes=_BYTE_FOR_BYTE) as own:
+            own.write("info/exclude", start.excludes)
             known = next(
                 (one for one in (self._newest.get(top), self._first.get(top)) if one and one.commit == commit), None
             )
@@ -206,11 +197,12 @@ class TreeWatch:
                 self._newest[top] = known
             yield own, known
 
-    def _find_changed(
+    def _find(
         self, own: EngineGit, start: Start, known: Known, within: str = "", *, writes_anew: bool = False
     ) -> Iterator[Difference]:
-        """What of the files that git tracks is not as the commit says; in submodules what is untracked as well."""
-        raw = [self._difference(state, f"{within}{path}") for state, path in _differing(own)]
+        """What is not as the commit says: its files, those that it lacks, and rule files that hide more."""
+        records = [(record[:2], record[3:]) for record in own.ask(*_LOOK)]
+        raw = [self._difference(state, f"{within}{path}") for state, path in records if state != _IGNORED]
         differing = list(self._without_excused(raw, start))
         fine: Mapping[str, bool] = {}
         if start.excused is not None:
@@ -220,10 +212,14 @@ class TreeWatch:
             touched = _touched_files(own, start.commit) - {one.path for one in raw}
             _write_anew(own, [*touched, *(path for path, is_same in fine.items() if not is_same)], start.attributes)
         yield from (one for one in differing if one.path.removeprefix(within) not in fine)
+        ignored = [path for state, path in records if state == _IGNORED]
+        rules = (path for path in ignored if os.path.basename(path) in (_IGNORES, _ATTRIBUTES))
+        hiding = (self._difference(_UNTRACKED, f"{within}{path}") for path in rules)
+        yield from _hiding(own, self._without_excused(hiding, start), within)
         for path, commit in known.submodules.items():
-            yield from self._without_excused(self._changed_in(f"{within}{path}", commit, start), start)
+            yield from self._without_excused(self._differing_in(f"{within}{path}", commit, start), start)
 
-    def _changed_in(self, submodule: str, commit: str, start: Start) -> Iterable[Difference]:
+    def _differing_in(self, submodule: str, commit: str, start: Start) -> Iterable[Difference]:
         """The same of a submodule, from the start's index where it has one; nothing where it is not checked out."""
         top = os.path.join(self._repository.top, submodule)
         first = self._first.get(top)
@@ -234,9 +230,7 @@ class TreeWatch:
             return ()
         try:
             with self._git_of(repository, commit, start) as (own, known):
-                others = _Ignores(own, start.excludes, known).untracked()
-                untracked = (self._difference(_UNTRACKED, f"{submodule}/{path}") for path in others)
-                return (*self._find_changed(own, start, known, f"{submodule}/"), *untracked)
+                return tuple(self._find(own, start, known, f"{submodule}/"))
         except OperationRefused:
             # It does not even have the commit.
             return (self._difference(_CHANGED, submodule),)
@@ -251,19 +245,17 @@ class TreeWatch:
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """A commit: its tree, how many files it has, its ignore files by their objects, and the commits of its submodules;
-    and an index of it by which only files are read again that were touched since."""
+    """A commit: its tree, how many files it has, and the commits of its submodules; and an index of it by which only
+    files are read again that were touched since."""
 
     commit: str
     tree: str
     files: int
-    ignores: Mapping[str, str]
     submodules: Mapping[str, str]
     index: bytes
 
 
 def _read_commit(own: EngineGit, commit: str, index: bytes) -> Known:
-    ignores: dict[str, str] = {}
     submodules: dict[str, str] = {}
     count, rest = 0, b""
 
@@ -271,16 +263,14 @@ def _read_commit(own: EngineGit, commit: str, index: bytes) -> Known:
         nonlocal count, rest
         count += data.count(b"\0")
         *records, rest = (rest + data).split(b"\0")
-        for facts, _, path in (record.decode("utf-8", "replace").partition("\t") for record in records):
-            mode, name = facts.split(" ")[:2]
-            if mode == _SUBMODULE_MODE:
-                submodules[path] = name
-            elif mode in _FILE_MODES and os.path.basename(path) == _IGNORES:
-                ignores[path] = name
+        for record in records:
+            if record.startswith(_SUBMODULE_MODE):
+                facts, _, path = record.decode("utf-8", "replace").partition("\t")
+                submodules[path] = facts.split(" ")[1]
 
     own.run("ls-files", "--stage", "-z", sink=feed)
     tree = own.line("rev-parse", "--verify", "HEAD^{tree}")
-    return Known(commit=commit, tree=tree, files=count, ignores=ignores, submodules=submodules, index=index)
+    return Known(commit=commit, tree=tree, files=count, submodules=submodules, index=index)
 
 
 def lines(differences: Iterable[Difference]) -> list[str]:
@@ -288,10 +278,15 @@ def lines(differences: Iterable[Difference]) -> list[str]:
     return [str(one) for one in islice(differences, _LINES_LIMIT)]
 
 
-def _differing(own: EngineGit) -> Iterator[tuple[str, str]]:
-    """State and path of each tracked file that is not, byte for byte, what the index says."""
-    words = own.ask("diff-files", "-z", "--name-status", "--ignore-submodules=dirty")
-    return ((f" {state}", path) for state, path in zip(words[::2], words[1::2], strict=True))
+def _hiding(own: EngineGit, rules: Iterable[Difference], within: str) -> Iterator[Difference]:
+    """Which of these ignored rule files hide what git then does not show. An ignore file in a folder that the commit
+    does not have is usually a tool's, for what it can make again."""
+    for one in rules:
+        folder, name = os.path.split(one.path.removeprefix(within))
+        if not folder or own.run("cat-file", "-e", f"HEAD:{folder}", fine=None).exit_code == 0:
+            yield one
+        elif name == _IGNORES:
+            yield replace(one, state=_IGNORED)
 
 
 def _touched_files(own: EngineGit, since: str) -> set[str]:
@@ -356,63 +351,6 @@ def _read_below(top: str, path: str) -> tuple[bytes, int]:
     with contextlib.suppress(OSError), open_folder(top, tuple(folders)) as folder:
         return read_regular(name, _CONVERTED_BYTES, folder)
     return b"", 0
-
-
-class _Ignores:
-    """Ignore files in the index, under a name that no file has, which git reads there: those of the commit, and others
-    that are added."""
-
-    def __init__(self, own: EngineGit, excludes: bytes, known: Known) -> None:
-        self._own, self._name = own, f".{os.urandom(16).hex()}"
-        excluded = f"--exclude-from={own.write('excludes', excludes)}"
-        self._words = ("ls-files", "--others", "-z", f"--exclude-per-directory={self._name}", excluded)
-        self._put(known.ignores)
-
-    def add(self, files: Mapping[str, bytes]) -> bool:
-        """Let these count as well; says whether there are any."""
-        written = [self._own.write(f"rules-{number}", data) for number, data in enumerate(files.values())]
-        if written:
-            names = "".join(self._own.ask("hash-object", "-w", "--no-filters", "--", *written)).split()
-            self._put(dict(zip(files, names, strict=True)))
-        return bool(written)
-
-    def untracked(self, *pathspecs: str, whole_folders: bool = True) -> list[str]:
-        """What is not tracked and fits none of the rules."""
-        words = ("--directory", "--no-empty-directory") if whole_folders else ()
-        return self._own.ask(*self._words, *words, "--", *pathspecs)
-
-    def _put(self, objects: Mapping[str, str]) -> None:
-        if not objects:
-            return
-        named = {os.path.join(os.path.dirname(path), self._name): name for path, name in objects.items()}
-        records = "".join(f"100644 {name}\t{path}\0" for path, name in named.items())
-        self._own.ask("update-index", "-z", "--index-info", stdin=records.encode())
-        # Of a file that is not checked out git reads the index.
-        self._own.ask("update-index", "-z", "--skip-worktree", "--stdin", stdin=_join_paths(named))
-
-
-def _find_untracked(own: EngineGit, start: Start, known: Known) -> tuple[list[str], list[str]]:
-    """New ignore files of folders in which the commit has nothing, which tools write for their caches; what is
-    untracked by them, those of the start, and the commit's."""
-    rules = _Ignores(own, start.excludes, known)
-    others = rules.untracked()
-    new_folders = _folders(others)
-    beside = {path: data for path, data in start.ignores.items() if not path.startswith(new_folders)}
-    if rules.add({path: data for path, data in beside.items() if path not in known.ignores}):
-        others = rules.untracked()
-        new_folders = _folders(others)
-    found = rules.untracked(_NESTED_IGNORES, whole_folders=False) if new_folders else ()
-    nested = [path for path in found if path.startswith(new_folders)]
-    files = {path: _rules(os.path.join(own.top, path)) for path in nested[:_MOST_NESTED]}
-    if rules.add(files):
-        folders = {folder for folder in new_folders for path in files if path.startswith(folder)}
-        shown = tuple(rules.untracked(*(f":(top,literal){folder}" for folder in folders)))
-        others = [path for path in others if path not in folders or any(name.startswith(path) for name in shown)]
-    return [path for path, data in files.items() if start.ignores.get(path) != data], others
-
-
-def _folders(paths: Iterable[str]) -> tuple[str, ...]:
-    return tuple(path for path in paths if path.endswith("/"))
 
 
 def _join_paths(paths: Iterable[str]) -> bytes:

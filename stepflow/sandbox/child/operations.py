@@ -216,7 +216,7 @@ def _look_again(_config: object, _request: object) -> Answer:
         "moved": list(look.moved_since(state.closing))[:FILES_LIMIT],
         "hidden": lines(look.differences),
         "created": _paths(one for one in look.untracked if one.path not in known),
-        "ignore_files": list(look.new_ignores)[:FILES_LIMIT],
+        "ignore_files": _paths(look.new_ignores),
     }
 
 
