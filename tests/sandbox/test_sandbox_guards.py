@@ -38,7 +38,6 @@ def project(checkout, start):
         ("echo x > other.js; touch tsconfig.json; mkdir tools/empty; echo {} > sub.json", ()),
         ("echo '{}' > tsconfig.json", ("tsconfig.json (changed)",)),
         ("rm tsconfig.json", ("tsconfig.json (removed)",)),
-        ("echo '{}' > tsconfig.json; git add -A; git commit -qm work", ("tsconfig.json (changed)",)),
         ("mkdir web; echo '{}' > web/tsconfig.json", ("web/tsconfig.json (added)",)),
         ("mkdir web; echo '{}' > web/package.json", ()),
         ("echo 'exit 0' > tools/deep/er/lib.js", ("tools/deep/er/lib.js (changed)",)),
@@ -48,13 +47,11 @@ def project(checkout, start):
             ("tools (added)", "tools/check (removed)", "tools/deep/er/lib.js (removed)"),
         ),
         ("rm tsconfig.json; ln -s other.js tsconfig.json", ("tsconfig.json (changed)",)),
-        ("rm tsconfig.json; mkfifo tsconfig.json", ("tsconfig.json (changed)",)),
         (
             "rm tsconfig.json; mkdir tsconfig.json; echo x > tsconfig.json/x",
             ("tsconfig.json (removed)", "tsconfig.json/x (added)"),
         ),
         ("chmod 000 tsconfig.json", ("tsconfig.json (changed)",)),
-        ("cp tsconfig.json x; echo a > tsconfig.json; mv x tsconfig.json", ()),
         ("touch \"$(printf 'tools/a\\n::error::b')\"", ("tools/a\\n::error::b (added)",)),
         ("touch \"$(printf 'tools/\\377')\"", ("tools/\\udcff (added)",)),
     ],
@@ -69,8 +66,6 @@ def test_each_change_to_what_fits_the_patterns_is_told(project, work, changed):
     ("pattern", "changed"),
     [
         ("/**", ("other.js (changed)", "tools/check (changed)")),
-        ("**", ("other.js (changed)", "tools/check (changed)")),
-        ("./tools", ("tools/check (changed)",)),
         ("./tools/", ("tools/check (changed)",)),
         ("*.[j]s", ("other.js (changed)",)),
         ("tools/[a-c]*", ("tools/check (changed)",)),
@@ -120,12 +115,6 @@ class TestPrograms:
         box.sh("echo 'PATH=.:~/.local/bin:$PATH' | tee ~/.profile ~/.bashrc ~/.bash_profile > ~/.env")
         assert box.sh(f"command -v {name}").stdout.startswith(("/usr/", "/bin/"))
         assert "fake" not in box.sh(f"{name} --version < /dev/null; true").stdout
-
-    def test_without_setup_nothing_of_the_home_is_on_path(self, project):
-        box, look = project()
-        box.sh(f"mkdir -p ~/.local/bin; {self.FAKE.format('~/.local/bin/tsc')}")
-        assert box.sh("tsc").exit_code == 127
-        assert look().notes == ()
 
 
 def test_the_closing_is_heads_commit_and_says_when_there_is_none(project):

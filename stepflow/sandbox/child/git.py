@@ -232,16 +232,6 @@ def _find_special(path: str, depth: int) -> str:
     return ""
 
 
-def find_dot_git(checkout: str) -> str | None:
-    """The `.git` that git would find: here, then further up."""
-    folder = os.path.abspath(checkout)
-    while not os.path.lexists(os.path.join(folder, ".git")):
-        if folder == os.path.dirname(folder):
-            return None
-        folder = os.path.dirname(folder)
-    return os.path.join(folder, ".git")
-
-
 def folders_behind(dot_git: str) -> tuple[str, str]:
     """The folder with HEAD, which a `.git` is or names, and the one with branches and objects, which others may
     share."""
@@ -278,13 +268,13 @@ class Repository:
 
     @classmethod
     def locate(cls, checkout: str) -> Repository | None:
-        """Looks as git does, without git and before any tool has run; None where there is no repository."""
-        dot_git = find_dot_git(checkout)
-        if dot_git is None:
+        """Looks without git and before any tool has run; None where there is no repository."""
+        dot_git = os.path.join(checkout, ".git")
+        if not os.path.lexists(dot_git):
             return None
         folder, common = folders_behind(dot_git)
         return cls(
-            top=os.path.dirname(dot_git),
+            top=checkout,
             folder=folder,
             common=common,
             shallow=read_regular(os.path.join(common, "shallow"), _LONG_LISTS)[0],
@@ -294,8 +284,8 @@ class Repository:
 
     def check(self) -> Repository:
         """The same. Raises `OperationRefused` where another one stands there now, or what it is made of."""
-        dot_git = find_dot_git(self.top)
-        now = _fingerprint(dot_git, *folders_behind(dot_git)) if dot_git else {}
+        dot_git = os.path.join(self.top, ".git")
+        now = _fingerprint(dot_git, *folders_behind(dot_git)) if os.path.lexists(dot_git) else {}
         for name, then in sorted(self.fingerprint.items()):
             if now.get(name) != then:
                 what = "`.git` is not the one that" if name == ".git" else f"`.git/{name}` is not what"

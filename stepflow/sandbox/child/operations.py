@@ -34,7 +34,7 @@ Answer = dict[str, object]
 OUTPUT, ANSWER, STATE, KEPT_HOME, KEPT_GIT, SNAPSHOTS, GIVEN = 1, 3, 4, 5, 6, 7, 8
 #: Bytes of address space that a file tool may have.
 _MEMORY = 1024 * 1024 * 1024
-_NO_REPOSITORY = "not a git repository (or any of the parent directories): .git"
+_NO_REPOSITORY = "not a git repository"
 _FILE_TOOLS: Mapping[str, Callable[[str, Mapping[str, object]], str]] = {
     "read": file_tools.read,
     "write": file_tools.write,
