@@ -8,11 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx2
+from anthropic import AnthropicError
 from anthropic.lib.credentials import AccessToken, WorkloadIdentityCredentials
 
+from stepflow.domain.conversation import ModelFault
 from stepflow.domain.json import JsonObject
 from stepflow.errors import InputError
-from stepflow.model.faults import LoginFailed
 from stepflow.model.http_client import LOGIN_TIMEOUT
 from stepflow.model.models import GUIDE, is_transient_status
 
@@ -22,6 +23,17 @@ _HINT = "Check the login step before this one: its account, its workload identit
 AUDIENCE = "https://api.anthropic.com"
 _RUNNER = "The runner gives identity tokens to jobs with the permission `id-token: write`; see the log of the runner."
 _FIRST_REFUSAL = 400
+
+
+class LoginFailed(AnthropicError):
+    """No credential for the model's service is available. `fault` says why; if it is `transient`, a retry may help.
+
+    Derives from the SDK's base error, so that the SDK passes it through instead of reporting a connection error.
+    """
+
+    def __init__(self, reason: str, *, hint: str = "", transient: bool = False) -> None:
+        super().__init__(reason)
+        self.fault = ModelFault(reason=reason, hint=hint, transient=transient)
 
 
 class GoogleCredentials:

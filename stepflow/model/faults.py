@@ -17,18 +17,6 @@ from stepflow.domain.conversation import ModelFault
 from stepflow.model.http_client import BrokenAnswer
 from stepflow.model.models import HINTS, Service, find_remedy, hint_for, is_transient_status
 
-
-class LoginFailed(anthropic.AnthropicError):
-    """No credential for the model's service is available. `transient`: a retry may help.
-
-    Derives from the SDK's base error, so that the SDK passes it through instead of reporting a connection error.
-    """
-
-    def __init__(self, reason: str, *, hint: str = "", transient: bool = False) -> None:
-        super().__init__(reason)
-        self.fault = ModelFault(reason=reason, hint=hint, transient=transient)
-
-
 #: Exceptions that a call can raise. Any other exception from the adapter is a bug in stepflow.
 CALL_ERRORS = (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError)
 
@@ -55,6 +43,8 @@ def fault_of(  # noqa: PLR0911 - one row per kind of failure
 ) -> ModelFault:
     """Return the fault for an exception from a call to the service. `key_worked`: the service has answered before."""
     where, connection = service.where, service.connection
+    if isinstance(fault := getattr(error, "fault", None), ModelFault):
+        return fault  # a failed login brings its own (`LoginFailed`)
     match error:
         case anthropic.APIStatusError():
             return _status_fault(error, service, key_worked=key_worked)
@@ -67,8 +57,8 @@ def fault_of(  # noqa: PLR0911 - one row per kind of failure
             return _passing(f"The answer of the model service at {where} is broken: {error}.", _BROKEN_HINT)
         case httpx2.HTTPError() | httpx2.StreamError():
             return _passing(f"The connection to {where} broke in the middle of an answer: {_plain(error)}.")
-        case LoginFailed() | WorkloadIdentityError():
-            return login_fault(error, where=where)
+        case WorkloadIdentityError():
+            return _federation_fault(error, where)
         case _:
             return ModelFault(reason=f"The call to the model service at {where} failed: {_plain(error)}.")
 
@@ -155,15 +145,10 @@ _FEDERATION_HINT = (
 )
 
 
-def login_fault(error: LoginFailed | WorkloadIdentityError, *, where: str) -> ModelFault:
-    """Return the fault for a failed login; `where` is the service that the credential is for."""
-    if isinstance(error, LoginFailed):
-        return error.fault
+def _federation_fault(error: WorkloadIdentityError, where: str) -> ModelFault:
     status = error.status_code
-    unreachable = status is None
-    said = str(error)
     return ModelFault(
-        reason=f"The login at {where} with the job's identity failed: {said}",
-        hint="" if unreachable else _FEDERATION_HINT,
-        transient=unreachable or (status is not None and is_transient_status(status)),
+        reason=f"The login at {where} with the job's identity failed: {error}",
+        hint="" if status is None else _FEDERATION_HINT,
+        transient=status is None or is_transient_status(status),
     )
