@@ -6,11 +6,12 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
+from typing import Any, ClassVar
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import TypeAdapter
 
 from stepflow.domain.agent.problem import Example, Inspection, LintRule, Problem, Severity
 from stepflow.domain.json import JsonObject, JsonValue, publish_schema
@@ -57,44 +58,41 @@ def read_report(document: JsonValue) -> RunReport:
     return _report_adapter().validate_python({name: each for name, each in document.items() if name != "schema"})
 
 
-@cache
-def report_schema() -> JsonObject:
-    """Return the JSON Schema of the report. All fields are required, even those with a default in the classes."""
-    schema = _report_adapter().json_schema(mode="serialization", by_alias=True)
-    for type_name, unpublished in UNPUBLISHED.values():
-        part = schema["$defs"][type_name]
-        part["description"] = part["description"].partition("\n")[0]
-        for name in unpublished:
-            del part["properties"][name]
+def publish_document(schema: dict[str, Any], title: str) -> JsonObject:
+    """Return the JSON Schema of a document of version 1. All fields are required, even those with a default in the
+    classes."""
     schema["properties"] = {"schema": {"const": 1, "type": "integer"}, **schema["properties"]}
     for part in (schema, *schema["$defs"].values()):
         if properties := part.get("properties"):
             part["required"] = [*properties]
             for each in properties.values():
                 each.pop("default", None)
-    return publish_schema({"$schema": SCHEMA, **schema, "title": "stepflow report"})
+    return publish_schema({"$schema": SCHEMA, **schema, "title": title})
 
 
-class FoundProblem(BaseModel):
+@cache
+def report_schema() -> JsonObject:
+    """Return the JSON Schema of the report."""
+    schema = _report_adapter().json_schema(mode="serialization", by_alias=True)
+    for type_name, unpublished in UNPUBLISHED.values():
+        part = schema["$defs"][type_name]
+        part["description"] = part["description"].partition("\n")[0]
+        for name in unpublished:
+            del part["properties"][name]
+    return publish_document(schema, "stepflow report")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundProblem(Problem):
     """One problem. `file` is relative to the folder that was checked, `path` a JSON Pointer into it; `line` and the
     columns count from 1, and are null where there is no place. `why` says why its rule matters."""
 
     agent: str
-    severity: Severity
-    code: str
-    file: str
-    path: str
-    line: int | None
-    column: int | None
-    end_column: int | None
-    message: str
     why: str
-    fix: str
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-class FoundExposure(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class FoundExposure:
     """What meets in the conversation of one step, by the rule of two, in a private repository or in a public one: each
     of the three lists says where it is from. `breaks_rule` is false where all three meet and `accepted` says why they
     may."""
@@ -109,14 +107,15 @@ class FoundExposure(BaseModel):
     has_all: bool
     breaks_rule: bool
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-
-class ProblemsDocument(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class ProblemsDocument:
     """Every problem of every agent that was checked, and what meets in the steps of those without an error of another
     kind."""
 
-    schema_: int = 1
+    #: Read by pydantic; also applies to the classes of the fields.
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+
     errors: int
     warnings: int
     notes: int
@@ -124,14 +123,10 @@ class ProblemsDocument(BaseModel):
     problems: tuple[FoundProblem, ...]
     exposures: tuple[FoundExposure, ...]
 
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        defer_build=True,
-        alias_generator=lambda name: name.rstrip("_"),
-        populate_by_name=True,
-        title="stepflow problems",
-    )
+
+@cache
+def _problems_adapter() -> TypeAdapter[ProblemsDocument]:
+    return TypeAdapter(ProblemsDocument)
 
 
 def problems_json(inspections: Mapping[str, Inspection], rules: Mapping[str, LintRule]) -> JsonObject:
@@ -144,24 +139,21 @@ def problems_json(inspections: Mapping[str, Inspection], rules: Mapping[str, Lin
         notes=counts[Severity.NOTE],
         agents=tuple(inspections),
         problems=tuple(
-            FoundProblem.model_validate(
-                {**vars(problem), "agent": agent, "why": rules[problem.code].why if problem.code in rules else ""}
-            )
+            FoundProblem(**vars(problem), agent=agent, why=rules[problem.code].why if problem.code in rules else "")
             for agent, problem in problems
         ),
         exposures=tuple(
-            FoundExposure(agent=agent, **asdict(each), has_all=each.has_all, breaks_rule=each.breaks_rule)
+            FoundExposure(**vars(each), agent=agent, has_all=each.has_all, breaks_rule=each.breaks_rule)
             for agent, inspection in inspections.items()
             for each in inspection.exposures
         ),
     )
-    dumped: JsonObject = document.model_dump(mode="json", by_alias=True)
-    return dumped
+    return {"schema": 1, **_problems_adapter().dump_python(document, mode="json")}
 
 
 def problems_schema() -> JsonObject:
     """Return the JSON Schema of the problems."""
-    return {"$schema": SCHEMA, **ProblemsDocument.model_json_schema(mode="serialization", by_alias=True)}
+    return publish_document(_problems_adapter().json_schema(mode="serialization"), "stepflow problems")
 
 
 def rehearsal_json(rehearsal: Rehearsal) -> JsonObject:

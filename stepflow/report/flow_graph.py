@@ -128,14 +128,24 @@ class GraphNode:
     exposures: tuple[Exposure, ...] = ()
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """Models, effort and tools as labels for a picture. What the agent does not set is left out."""
+    def lines(self) -> tuple[str, ...]:
+        """What a picture says of the step below its ID. What the agent does not set is left out."""
+        return (
+            *((self.name,) if self.name and self.name != self.id else ()),
+            *self._settings,
+            *self.exposure_labels,
+            *(f"check {validator}" for validator in self.validators),
+            *((MAY_ABORT,) if self.may_abort else ()),
+            *(("unreachable",) if not self.reachable else ()),
+        )
+
+    @property
+    def _settings(self) -> tuple[str, ...]:
         model = f"models {' → '.join(self.models)}" if self.models else f"model {self.model}" if self.model else ""
         effort = f"effort {self.effort}" if self.effort else ""
         fallback = f"after a refusal {self.fallback_model}" if self.fallback_model else ""
         tools = f"tools {', '.join(self.tools) or 'none'}" if self.own_tools else ""
-        written = (", ".join(filter(None, (model, effort))), fallback, tools, *self.exposure_labels)
-        return tuple(filter(None, written))
+        return tuple(filter(None, (", ".join(filter(None, (model, effort))), fallback, tools)))
 
     @property
     def is_risky(self) -> bool:
@@ -336,17 +346,7 @@ def mermaid_graph(
 
 
 def _shape(node: GraphNode) -> str:
-    text = _text(node.id)
-    if node.name and node.name != node.id:
-        text += f"<br/>{_text(node.name)}"
-    if not node.reachable:
-        text += "<br/>(unreachable)"
-    for label in node.labels:
-        text += f"<br/>{_text(label)}"
-    for validator in node.validators:
-        text += f"<br/>check {_text(validator)}"
-    if node.may_abort:
-        text += f"<br/>{MAY_ABORT}"
+    text = "<br/>".join(map(_text, (node.id, *node.lines)))
     match node.kind:
         case StepKind.VERIFICATION:
             return f'{{{{"{text}"}}}}'

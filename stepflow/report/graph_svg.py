@@ -15,7 +15,7 @@ from fast_sugiyama import from_edges
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.agent.problem import Exposure
 from stepflow.domain.text import count
-from stepflow.report.flow_graph import MAY_ABORT, FlowGraph, GraphEdge, GraphNode, PathEdge, flow_graph, node_class
+from stepflow.report.flow_graph import FlowGraph, GraphEdge, GraphNode, PathEdge, flow_graph, node_class
 from stepflow.report.safe_text import one_line, read_text, render
 from stepflow.report.safe_text import width as text_width
 
@@ -160,19 +160,14 @@ def shapes(graph: FlowGraph, costs: Mapping[StepPair, str]) -> tuple[list[Box], 
 
 
 def _step_box(node: GraphNode, number: int, loop: Arrow | None) -> Box:
-    small = [one_line(node.name, LABEL_LIMIT)] if node.name and node.name != node.id else []
-    small += [one_line(label, LABEL_LIMIT) for label in node.labels]
-    small += [f"check {one_line(validator, LABEL_LIMIT)}" for validator in node.validators]
-    small += [MAY_ABORT] if node.may_abort else []
-    small += ["unreachable"] if not node.reachable else []
-    small += [count(node.visits, "visit")] if node.visits else []
+    visits = (count(node.visits, "visit"),) if node.visits else ()
     return Box(
         number=number,
         step=node.id,
         kind=f"{node_class(node)} risk" if node.is_risky else node_class(node),
         name=one_line(node.id, ID_LIMIT),
         full_name=one_line(f"{node.id}: {node.name}{f' ({node.kind})' if node.kind else ''}", 400),
-        small=tuple(small),
+        small=(*(one_line(line, LABEL_LIMIT) for line in node.lines), *visits),
         loop=loop,
     )
 

@@ -12,7 +12,7 @@ from statistics import median
 
 from pydantic import TypeAdapter
 
-from stepflow.domain.json import JsonObject, publish_schema
+from stepflow.domain.json import JsonObject
 from stepflow.domain.reports.ledger import (
     AcceptedOnDay,
     AgentChange,
@@ -23,7 +23,7 @@ from stepflow.domain.reports.ledger import (
 )
 from stepflow.domain.text import Spent, count, usd
 from stepflow.domain.words import Outcome
-from stepflow.report.document import SCHEMA
+from stepflow.report.document import publish_document
 from stepflow.report.safe_text import aligned, one_line, render_page
 
 _DIGITS = 6
@@ -156,10 +156,7 @@ def ledger_json(ledger: Ledger) -> JsonObject:
 
 def ledger_schema() -> JsonObject:
     """Return the JSON Schema of the ledger."""
-    schema = _adapter().json_schema(mode="serialization")
-    schema["properties"] = {"schema": {"const": 1, "type": "integer"}, **schema["properties"]}
-    schema["required"] = [*schema["properties"]]
-    return publish_schema({"$schema": SCHEMA, **schema, "title": "stepflow ledger"})
+    return publish_document(_adapter().json_schema(mode="serialization"), "stepflow ledger")
 
 
 @cache

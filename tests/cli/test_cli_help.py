@@ -46,13 +46,6 @@ def test_the_help_of_run_stands_in_groups_with_defaults_and_choices(capsys: pyte
     assert "Undefined" not in text
 
 
-def test_every_command_stands_on_one_line_with_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    lines = capsys.readouterr().out.splitlines()
-    assert [name for name in COMMANDS if not any(line.startswith(f"    {name}  ") for line in lines)] == []
-
-
 def test_whoever_names_no_command_sees_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([])

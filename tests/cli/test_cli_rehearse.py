@@ -89,21 +89,6 @@ def test_what_comes_as_expected_is_a_table_and_exit_0(checkout: Path, capsys) ->
 
 
 @pytest.mark.whole
-def test_labels_of_the_agent_may_be_in_any_script(checkout: Path, capsys) -> None:
-    put(checkout)
-    path = checkout / ".agent/fixer/agent.json"
-    agent = json.loads(path.read_text())
-    labels = {"add": ["✅ 完了"], "remove": ["🐛 バグ", "مهم"]}
-    agent["runner"]["integrations"]["github"]["labels"]["completion"] = labels
-    path.write_text(json.dumps(agent, ensure_ascii=False), encoding="utf-8")
-    assert main(["rehearse", "--json"]) == 0
-    (scenario,) = json.loads(capsys.readouterr().out)["scenarios"]
-    report = json.loads((Path(scenario["run_folder"]) / "report.json").read_text(encoding="utf-8"))
-    details = {effect["kind"]: effect["detail"] for effect in report["effects"]}
-    assert (details["add_labels"], details["remove_labels"]) == ("✅ 完了", "🐛 バグ, مهم")
-
-
-@pytest.mark.whole
 def test_the_checkout_stays_as_it_is_with_all_that_is_not_committed(checkout: Path, capsys) -> None:
     put(checkout)
     (checkout / "greeting.txt").write_text("not committed\n")
@@ -188,13 +173,6 @@ def test_a_check_that_was_red_before_the_run_is_no_mistake_of_the_scenario(check
     code, output = rehearse(capsys)
     assert code == 1
     assert "the check greeting failed (exit code 1), as it did before the run: grep" in output
-
-
-@pytest.mark.whole
-def test_turns_that_are_left_are_a_note(checkout: Path, capsys) -> None:
-    put(checkout, text=f"{TURNS}  - repeat: 2\n{EXPECT}")
-    code, output = rehearse(capsys)
-    assert (code, "note: 2 turns of the scenario were not played" in output) == (0, True), output
 
 
 @pytest.mark.whole

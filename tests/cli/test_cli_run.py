@@ -170,11 +170,6 @@ def test_a_mistyped_command_is_shown_the_nearest_one(capsys, word: str, answer: 
     assert answer in capsys.readouterr().err
 
 
-def test_a_key_is_needed_and_the_message_says_where_it_goes(checkout: Path, capsys) -> None:
-    assert main(["run", "fixer", "--issue", "7"]) == 2
-    assert "ANTHROPIC_API_KEY" in capsys.readouterr().err
-
-
 def test_a_policy_in_the_environment_binds_runs_at_a_terminal_too(
     checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

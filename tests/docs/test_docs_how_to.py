@@ -153,19 +153,6 @@ def test_the_reusable_workflow_reaches_another_provider_with_its_key() -> None:
     assert step["env"]["ANTHROPIC_FOUNDRY_API_KEY"] == "${{ secrets.foundry-api-key }}"
 
 
-def test_the_arithmetic_of_the_page_about_thousands_of_issues_is_right() -> None:
-    text = " ".join(MANY.read_text(encoding="utf-8").split())
-    minutes, at_once, page, issues, dollars = 12, 15, 256, 5000, 0.40
-    assert f"*m* = {minutes}, *p* = {at_once}, *k* = {page}, {issues:,} issues are {-(-issues // page)} pages" in text
-    assert f"{issues * minutes // 60:,} hours of runners and {round(issues * minutes / 60 / at_once)} hours" in text
-    assert f"*c* = {dollars:.2f} the model costs {issues * dollars:,.0f} dollars" in text
-    requests, written = map(int, re.findall(r"\| (\d+), of which (\d+) write \|", text)[0])
-    assert (
-        f"With {requests} and {written} for each issue that is {1000 // requests} and {500 // written} issues" in text
-    )
-    assert f"{1000 // requests} · *m* / 60: {1000 // requests * minutes // 60} for *m* = {minutes}" in text
-
-
 def test_the_commands_of_the_page_about_telemetry_write_and_send_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -236,12 +223,6 @@ def test_a_provider_that_needs_packages_is_shown_with_an_image_that_has_them() -
     used = {step["with"].get("provider", "anthropic"): step["uses"] for step in steps}
     assert used["bedrock"].startswith("docker://")
     assert all(used[name].startswith("org/") for name in used.keys() - {"bedrock"})
-
-
-def test_the_changelog_says_of_nothing_that_it_is_added_and_not_there_yet() -> None:
-    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
-    added, _, missing = text.partition("### Added")[2].partition("### Not yet")
-    assert [word for word in re.findall(r"`[^`]+`", missing) if word.strip("`") in added] == []
 
 
 @pytest.mark.parametrize(("extra", "package"), [("bedrock", "boto3"), ("vertex", "google-auth")])

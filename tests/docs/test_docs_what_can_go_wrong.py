@@ -57,20 +57,6 @@ def test_a_quoted_message_is_one_of_the_code(message: str) -> None:
     assert is_said(message), f"the code does not say {message!r} (any more)"
 
 
-def test_what_only_a_comment_or_a_docstring_says_is_not_said() -> None:
-    comment, docstring = "the right moment to obey a signal", "Take the commits out of the workspace"
-    sources = "\n".join(path.read_text() for path in (ROOT / "stepflow" / "run").glob("*.py"))
-    assert comment in sources
-    assert docstring in sources
-    assert not is_said(comment)
-    assert not is_said(docstring)
-
-
-def test_a_message_that_nobody_says_is_seen() -> None:
-    assert not is_said("the input github-token is full")
-    assert not is_said("the label … has no color")
-
-
 def test_the_inputs_that_the_page_names_exist() -> None:
     named = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)(?:: [^`]+)?`", TEXT))
     assert named - {name.replace("_", "-") for name in Inputs.model_fields} == {
