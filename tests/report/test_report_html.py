@@ -10,8 +10,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hostile import PIECES, TEXT
-from hostile_agent import hostile_agent
+from hostile import TEXT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_of import PageReader, events_of, page_of
@@ -278,14 +277,6 @@ def test_the_texts_of_a_dry_run_are_shown_as_they_look():
     assert "would write" not in page_of(ENTRIES, AGENT)
 
 
-@pytest.mark.whole
-def test_the_graph_of_a_hostile_agent_is_only_text_in_the_page():
-    for piece in PIECES:
-        page = PageReader(page_of(ENTRIES, hostile_agent(piece, piece)))
-        assert not any(tag == "script" for tag, _ in page.elements)
-        assert not any(tag == "img" for tag, _ in page.elements)
-
-
 def test_text_of_every_script_is_shown_as_it_is_and_only_hidden_signs_are_spelled_out():
     for text in ("日本語の課題", "مرحبا", "👩‍👩‍👧 ✅\ufe0f", "می‌خواهم", "क्‍ष", "tab\there"):
         assert spell_unseen(text) == text
@@ -325,12 +316,6 @@ def test_a_run_of_very_many_long_outputs_has_a_page_of_bounded_size(monkeypatch)
         assert whole.endswith(tail)
         assert len(head + tail) + int(re.sub(r"\D", "", note)) == len(whole)
         assert output.note
-
-
-def test_entries_may_come_one_by_one_and_are_let_go():
-    report = collect_report(ENTRIES, AGENT)
-    page = report_html(iter(ENTRIES), report, AGENT, count=len(ENTRIES))
-    assert page == report_html(ENTRIES, report, AGENT, count=len(ENTRIES))
 
 
 def test_of_more_events_than_a_page_can_show_the_first_and_the_last_are_there(monkeypatch):
