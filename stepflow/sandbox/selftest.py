@@ -5,6 +5,7 @@ Nothing is planted anywhere: neither the kernel nor a file's mode asks who made 
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import itertools
 import json
@@ -15,6 +16,7 @@ import socket
 import stat
 import sys
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -30,6 +32,11 @@ from stepflow.sandbox.environment import is_never_given
 from stepflow.sandbox.isolation import closed_interpreter
 
 _PROBE = Path(__file__).parent / "child" / "probe.py"
+_UNPACK = (
+    "import base64, json, sys, zlib\n"
+    "program, sys.argv[1] = json.loads(zlib.decompress(base64.b64decode(sys.argv[1])))\n"
+    "exec(program)"
+)
 _TIMEOUT = 60.0
 _SHELL, _FILE_TOOL = "shell", "file tool"
 #: Kinds whose answer is text that the parent judges; the shell's output has no room for it.
@@ -245,10 +252,12 @@ def _by_shell(toolbox: Toolbox, attempts: Sequence[Attempt], redact: Redactor) -
 
 
 def _probe(toolbox: Toolbox, attempts: Sequence[Attempt]) -> tuple[str, ...]:
-    """The program itself is in the command: no file of ours need be readable for the tools."""
+    """The program itself is in the command: no file of ours need be readable for the tools. It is packed, since the
+    pipe to a shell may be small."""
     python = "python3" if closed_interpreter(toolbox.uid) else sys.executable
     tried = json.dumps([[attempt.kind, attempt.target] for attempt in attempts])
-    return (python, "-I", "-S", "-c", _PROBE.read_text(encoding="utf-8"), tried)
+    packed = zlib.compress(json.dumps([_PROBE.read_text(encoding="utf-8"), tried]).encode())
+    return (python, "-I", "-S", "-c", _UNPACK, base64.b64encode(packed).decode())
 
 
 def _read_probe(output: str, attempts: Sequence[Attempt], redact: Redactor) -> Iterator[Attempt]:

@@ -434,6 +434,12 @@ class TestTheProbe:
         assert self.ask()["descriptors"] == []
 
 
+def test_it_fits_into_the_smallest_pipe(monkeypatch, start, outside):
+    """The kernel gives small ones to a user who has very many."""
+    monkeypatch.setattr("stepflow.sandbox.commands._WANTED_PIPE", 8192)
+    assert reached(try_canaries(start().toolbox, outside)) == {}
+
+
 def test_a_probe_that_cannot_be_run_refuses(monkeypatch, start, outside):
     box = start(isolation=Isolation.BEST_EFFORT)
     monkeypatch.setattr(sys, "executable", "/bin/false")

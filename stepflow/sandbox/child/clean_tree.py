@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from .git import MOST_CHANGED, EngineGit, GitProgram, Repository, engine_git
+from .git import MOST_CHANGED, EngineGit, GitProgram, Repository, engine_git, join_paths
 from .paths import MOST_FILES, OperationRefused, digest, open_folder, read_regular
 
 #: Files are compared byte for byte: no attribute of the work tree lets a changed one look unchanged.
@@ -307,7 +307,7 @@ def _write_anew(own: EngineGit, paths: Sequence[str], attributes: bytes) -> None
     words = ("checkout-index", "--force", "--quiet", f"--prefix={own.top}/", "-z", "--stdin")
     with contextlib.suppress(OperationRefused):
         # What cannot be written stays: git sees no difference in it.
-        own.with_work_tree("nothing").ask(*words, stdin=_join_paths(paths))
+        own.with_work_tree("nothing").ask(*words, stdin=join_paths(paths))
 
 
 def _as_committed(own: EngineGit, paths: Sequence[str], attributes: bytes) -> Mapping[str, bool]:
@@ -321,7 +321,7 @@ def _as_committed(own: EngineGit, paths: Sequence[str], attributes: bytes) -> Ma
     with contextlib.suppress(OperationRefused):
         # Files of another size than the index knows would count as changed. What cannot be written is not there.
         own.ask("read-tree", "HEAD")
-        clone.ask("checkout-index", "--quiet", "-z", "--stdin", stdin=_join_paths(paths[:MOST_FILES]))
+        clone.ask("checkout-index", "--quiet", "-z", "--stdin", stdin=join_paths(paths[:MOST_FILES]))
     found: dict[str, bool] = {}
     for path in paths[:MOST_FILES]:
         here, mode = _read_below(own.top, path)
@@ -351,10 +351,6 @@ def _read_below(top: str, path: str) -> tuple[bytes, int]:
     with contextlib.suppress(OSError), open_folder(top, tuple(folders)) as folder:
         return read_regular(name, _CONVERTED_BYTES, folder)
     return b"", 0
-
-
-def _join_paths(paths: Iterable[str]) -> bytes:
-    return b"".join(os.fsencode(path) + b"\0" for path in paths)
 
 
 def _folders_above(path: str) -> Iterator[str]:

@@ -212,6 +212,11 @@ def _exit_code(pid: int, options: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if reaped else None
 
 
+def join_paths(paths: Iterable[str | bytes]) -> bytes:
+    """Paths as git reads them with `-z`."""
+    return b"".join(os.fsencode(path) + b"\0" for path in paths)
+
+
 def refuse_to_wait(dot_git: str) -> None:
     """Refuses a git folder where git would wait for a pipe, a socket or a device as if it were a file of its own."""
     if found := _find_special(dot_git, _DEPTH):

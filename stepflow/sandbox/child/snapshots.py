@@ -25,6 +25,7 @@ from .git import (
     PrintsTooMuch,
     Sink,
     config_variables,
+    join_paths,
     refuse_to_wait,
     run_program,
 )
@@ -327,7 +328,7 @@ class SnapshotRepository:
         wanted = [path for path in paths if path not in left]
         words = ("update-index", "-q", "--refresh", "--add", "--remove", "--replace", "-z", "--stdin")
         while wanted:
-            complaint = self._own.run(*words, stdin=_join_paths(wanted), fine=(0, 1, 128)).complaint
+            complaint = self._own.run(*words, stdin=join_paths(wanted), fine=(0, 1, 128)).complaint
             # A file may change while it is read.
             failed = {os.fsencode(path) for path in _UNREADABLE.findall(complaint)} & set(wanted)
             if not failed and "fatal: " not in complaint:
@@ -339,7 +340,7 @@ class SnapshotRepository:
         return left
 
     def _drop(self, paths: Iterable[bytes]) -> None:
-        self._own("update-index", "--force-remove", "-z", "--stdin", stdin=_join_paths(paths))
+        self._own("update-index", "--force-remove", "-z", "--stdin", stdin=join_paths(paths))
 
     def _read(self, name: str) -> SnapshotState:
         """What a snapshot says, whose objects are all there."""
@@ -450,11 +451,6 @@ def _is_in(path: bytes, places: Collection[bytes]) -> bool:
     while path and path not in places:
         path = path.rpartition(b"/")[0]
     return bool(path)
-
-
-def _join_paths(paths: Iterable[bytes]) -> bytes:
-    """Paths as git reads them."""
-    return b"".join(path + b"\0" for path in paths)
 
 
 def _quote_path(path: str) -> str:
