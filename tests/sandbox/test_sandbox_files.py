@@ -185,9 +185,6 @@ class TestEdit:
         put(box, "b.bin", b"\xff\xfe\0")
         assert "is not UTF-8" in refused(box.tool("edit", file_path="b.bin", old_string="a", new_string="b"))
 
-    def test_git_is_out_of_reach(self, box):
-        assert ".git" in refused(box.tool("edit", file_path=".git/config", old_string="[core]", new_string="x"))
-
 
 def each_tool(box, path: str):
     """The three file tools on the same path."""
@@ -217,12 +214,6 @@ class TestLeavingTheCheckout:
     def test_by_a_symbolic_link_is_refused(self, box, outside, link):
         box.bash(link.format(outside=outside, parent=outside.parent))
         for result in each_tool(box, "way"):
-            assert "leads outside the repository" in refused(result)
-        assert self.unharmed(outside)
-
-    def test_by_a_linked_folder_is_refused(self, box, outside):
-        box.bash(f"ln -s {outside.parent} d")
-        for result in each_tool(box, "d/outside.txt"):
             assert "leads outside the repository" in refused(result)
         assert self.unharmed(outside)
 

@@ -59,7 +59,6 @@ class TestGlob:
         [
             ({"pattern": "/etc/*"}, "relative"),
             ({"pattern": "../*"}, "relative"),
-            ({"pattern": "*", "path": "/etc"}, "leads outside"),
             ({"pattern": "*", "path": "outside"}, "leads outside"),
             ({"pattern": "*", "path": "nowhere"}, "does not exist"),
             ({"pattern": "*", "path": "hello.txt"}, "not a folder"),
@@ -120,7 +119,6 @@ class TestGrep:
         [
             ({"pattern": "("}, "not a valid Python regular expression"),
             ({"pattern": "a{99999999999}"}, "not a valid Python regular expression"),
-            ({"pattern": "(" * 3000 + ")" * 3000}, "not a valid Python regular expression"),
             ({"pattern": "x", "path": "../"}, "leads outside"),
             ({"pattern": "x", "path": "nowhere"}, "nowhere: does not exist"),
             ({"pattern": None}, "pattern is missing"),
