@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stepflow.definition.loading import load_agent, validate_agent
     from stepflow.domain.agent.definition import AgentDefinition
-    from stepflow.domain.agent.problem import Problem
     from stepflow.domain.event import Entry
     from stepflow.domain.reports.report import AgentResult, HistoryEntry, RunReport
     from stepflow.domain.run import Limits
     from stepflow.domain.words import Outcome
-    from stepflow.errors import DefinitionError, StepflowError
+    from stepflow.errors import DefinitionError, Problem, StepflowError
     from stepflow.model.anthropic_model import AnthropicModel
     from stepflow.model.scenario import ScriptedModel
     from stepflow.run.runner import Boundary, StepFlowRunner
@@ -46,11 +45,10 @@ __all__ = [
 _ROOMS = {
     "stepflow.domain.agent.definition": ("AgentDefinition",),
     "stepflow.domain.event": ("Entry",),
-    "stepflow.domain.agent.problem": ("Problem",),
     "stepflow.domain.reports.report": ("AgentResult", "HistoryEntry", "RunReport"),
     "stepflow.domain.run": ("Limits",),
     "stepflow.domain.words": ("Outcome",),
-    "stepflow.errors": ("DefinitionError", "StepflowError"),
+    "stepflow.errors": ("DefinitionError", "Problem", "StepflowError"),
     "stepflow.model.anthropic_model": ("AnthropicModel",),
     "stepflow.run.scenarios": ("load_scenario",),
     "stepflow.model.scenario": ("ScriptedModel",),

@@ -1,8 +1,11 @@
-"""Errors that end a run before or outside the flow."""
+"""Errors that end a run before or outside the flow, and the problems of an agent definition with the rules that they
+break (definition.md §9)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
 
@@ -28,12 +31,71 @@ class InputError(StepflowError):
     exit_code = 2
 
 
+class Severity(StrEnum):
+    """How serious a problem is. Only an error prevents the run."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One problem. `file` is relative to the repository root; `path` is a JSON Pointer into it.
+
+    `line` and `column` are 1-based, or None if there is no location. The end is on the same line, one column past the
+    problem. `fix` says what to change.
+    """
+
+    severity: Severity
+    code: str
+    file: str
+    path: str
+    line: int | None
+    message: str
+    fix: str
+    column: int | None = None
+    end_column: int | None = None
+
+    def __str__(self) -> str:
+        location = f"{self.file}:{self.line}" if self.line else self.file
+        pointer = f" ({self.path})" if self.path else ""
+        return f"{location}: {self.severity} {self.code} {self.message}{pointer}. Fix: {self.fix}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """A part of a file. `pointer` is its JSON Pointer, empty for the whole file."""
+
+    file: str
+    pointer: str
+    language: str
+    text: str
+
+    @property
+    def location(self) -> str:
+        """Describe where the part is."""
+        return f"{self.file}, {self.pointer}" if self.pointer else self.file
+
+
+@dataclass(frozen=True, kw_only=True)
+class LintRule:
+    """A rule for agent definitions. `broken` briefly says what is wrong, `why` says why it matters."""
+
+    code: str
+    severity: Severity
+    broken: str
+    why: str
+    wrong: tuple[Example, ...]
+    right: tuple[Example, ...]
+
+
 class DefinitionError(StepflowError):
     """An agent definition is invalid: exit 2. Holds *all* problems found, rendered one per line."""
 
     exit_code = 2
 
-    def __init__(self, message: str, *, problems: Sequence[object] = (), hint: str = "") -> None:
+    def __init__(self, message: str, *, problems: Sequence[Problem] = (), hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.problems = tuple(problems)
 

@@ -27,15 +27,14 @@ from stepflow.action.runner import (
     secrets_in,
 )
 from stepflow.definition.diagnostics import rules
-from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.agent.problem import Problem, count_problems
+from stepflow.domain.agent.definition import AgentDefinition, count_problems
 from stepflow.domain.json import compact
 from stepflow.domain.proof import ProofVerdict
 from stepflow.domain.reports.report import IssuePage, Rehearsed, RunReport
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.text import cut
 from stepflow.domain.words import Outcome, exit_code
-from stepflow.errors import BoundaryError, RunCancelled, StepflowError
+from stepflow.errors import BoundaryError, Problem, RunCancelled, StepflowError
 from stepflow.modes.batch import batch_budget, gather_results, matrix_entry, plan_issues
 from stepflow.modes.preflight import run_preflight
 from stepflow.modes.prove import proof_comment_problem, prove, write_proof, write_proof_comment

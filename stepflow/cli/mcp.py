@@ -15,7 +15,7 @@ from stepflow.cli.terminal import make_console, show_lines
 from stepflow.definition.folder import AGENTS, find_agents
 from stepflow.definition.loading import read_servers
 from stepflow.definition.mcp import LOCK_FILE, lock_text, pinned_tools
-from stepflow.domain.agent.definition import McpServer, McpTool
+from stepflow.domain.agent.agent_settings import McpServer, McpTool
 from stepflow.domain.text import count
 from stepflow.errors import InputError
 from stepflow.mcp.servers import OpenServers, ServerProblem, ToolChanges, compare_tools

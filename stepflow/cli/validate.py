@@ -15,8 +15,8 @@ from stepflow.definition.diagnostics import rules
 from stepflow.definition.folder import AGENTS, NoAgent
 from stepflow.definition.loading import load_agent
 from stepflow.definition.rule_of_two import UNKNOWN, find_exposures
-from stepflow.domain.agent.problem import Inspection, Problem
-from stepflow.errors import DefinitionError, InputError
+from stepflow.domain.agent.definition import Inspection
+from stepflow.errors import DefinitionError, InputError, Problem
 from stepflow.journal import iter_journal
 from stepflow.modes.validate import Checked, check_agents, from_above, programs_in, repository_above
 from stepflow.report.collect import collect_report
@@ -108,7 +108,7 @@ def execute_graph(arguments: argparse.Namespace) -> int:
     except DefinitionError as refused:
         if arguments.format != "json":
             raise
-        problems = tuple(each for each in refused.problems if isinstance(each, Problem))
+        problems = refused.problems
         print_json(problems_json({arguments.agent: Inspection(problems=problems)}, rules()), indent=2)
         return refused.exit_code
     report = collect_report(iter_journal(Path(arguments.run) / "journal.jsonl"), agent) if arguments.run else None

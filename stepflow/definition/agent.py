@@ -27,16 +27,22 @@ from stepflow.definition.file_models import (
 from stepflow.definition.folder import AgentFolder, FileRefused, read_object
 from stepflow.definition.mcp import check_servers
 from stepflow.definition.parsing import JsonFault, Pointer, node_at, parse_json
-from stepflow.definition.shapes import OLD_VERDICT_TYPES, blank, field_notes, is_flat, to_runner_layout
-from stepflow.domain.agent.agent_settings import Parameter, ParameterRules
-from stepflow.domain.agent.definition import MCP_PREFIX, AgentDefinition, AgentVerdict, McpServer, SourceText
-from stepflow.domain.agent.problem import Problem
-from stepflow.domain.agent.tools import TOOL_SPECS_BY_NAME
+from stepflow.definition.shapes import OLD_VERDICT_TYPES, field_notes, is_flat, to_runner_layout
+from stepflow.domain.agent.agent_settings import (
+    MCP_PREFIX,
+    TOOL_SPECS_BY_NAME,
+    McpServer,
+    Parameter,
+    ParameterRules,
+    Rung,
+)
+from stepflow.domain.agent.definition import AgentDefinition, AgentVerdict, SourceText
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import Limits
 from stepflow.domain.words import MODEL_ALIASES, Effort, VerdictType
 from stepflow.engine.gate import PatternFault, PatternTooSlow, Search, check_pattern
 from stepflow.engine.prompt.variables import run_variable_names
+from stepflow.errors import Problem
 
 DEFAULT_MAX_ITERATIONS = 10
 DEFAULT_MAX_TURNS = 50
@@ -165,12 +171,24 @@ _CLAUDE = re.compile(
 MODEL_KEYS = ("models", "fallbackModel", "effort", "maxOutputTokens")
 
 
+def read_rungs(entry: ModelSettings) -> tuple[Rung, ...]:
+    """The models that are named, as a ladder; empty when there is none."""
+    if entry.models:
+        return tuple(map(Rung.parse, entry.models))
+    return (Rung(model=entry.model),) if entry.model else ()
+
+
+def read_fallback(entry: ModelSettings) -> Rung | None:
+    """The model for when a model refuses."""
+    return Rung.parse(entry.fallback_model, fallback=True) if entry.fallback_model else None
+
+
 def check_models(
     entry: ModelSettings, at: Pointer, problems: FileProblems, *, flow: FlowSettings | None = None
 ) -> None:
     """Check the models that agent.json names, or those of a step, which inherits from agent.json's `flow`."""
     word = type(entry).model_fields["model"].alias or "model"
-    rungs, fallback = entry.rungs, entry.fallback
+    rungs, fallback = read_rungs(entry), read_fallback(entry)
     places = [at / "models" / number for number in range(len(rungs))] if entry.models else [at / word]
     named = [*zip(places, rungs, strict=False), *([(at / "fallbackModel", fallback)] if fallback else [])]
     _check_ladder(entry, at, problems, word=word)
@@ -179,14 +197,14 @@ def check_models(
         if rung.effort or not entry.effort:
             _check_effort(rung.model, rung.effort or (flow.effort if flow else None), place, problems)
     inherited = flow or FlowSettings()
-    for each in (*(rungs or inherited.rungs), fallback or inherited.fallback):
+    for each in (*(rungs or read_rungs(inherited)), fallback or read_fallback(inherited)):
         if each and entry.effort and not each.effort:
             _check_effort(each.model, entry.effort, at / "effort", problems)
 
 
 def _check_ladder(entry: ModelSettings, at: Pointer, problems: FileProblems, *, word: str) -> None:
     """Refuse what cannot be a ladder (SF118)."""
-    models, fallback = entry.models or [], entry.fallback
+    models, fallback = entry.models or [], read_fallback(entry)
     if models and entry.model:
         message = f'"models" and "{word}" both say which model comes first'
         problems.report("SF118", at / "models", message, f'Remove "{word}": the first of "models" takes its place.')
@@ -194,7 +212,7 @@ def _check_ladder(entry: ModelSettings, at: Pointer, problems: FileProblems, *, 
         if name in models[:number]:
             message = f'"models" names "{name}" twice, but a run never goes back to an earlier model'
             problems.report("SF118", at / "models" / number, message, "Remove it, or give it another effort.")
-    if fallback and fallback.model in {rung.model for rung in entry.rungs}:
+    if fallback and fallback.model in {rung.model for rung in read_rungs(entry)}:
         message = f'"fallbackModel" is "{fallback.model}", which is the model that has refused by then'
         problems.report("SF118", at / "fallbackModel", message, "Name another model, or remove the key.")
 
@@ -230,6 +248,7 @@ def find_effort_misfit(model: str, effort: Effort | None) -> tuple[str, str] | N
 
 
 AGENT_FILE = "agent.json"
+_UNREADABLE = AgentFile.model_construct(name="", version="", display_name="", description="", runner=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +258,7 @@ class Agent:
 
     known: bool
     problems: FileProblems
-    file: AgentFile = field(default_factory=lambda: blank(AgentFile))
+    file: AgentFile = _UNREADABLE
     verdict: AgentVerdict | None = None
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     mcp_servers: tuple[McpServer, ...] = ()
@@ -282,7 +301,7 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: b
             if tool.startswith(MCP_PREFIX):
                 fix = 'Tools of MCP servers go in "tools" of the steps that use them.'
             problems.add("SF210", at, message, fix)
-    servers = check_servers(file.mcp_servers, problems)
+    servers = check_servers(file.mcp_servers, problems) if file.mcp_servers else ()
     return Agent(known=True, problems=problems, file=file, verdict=verdict, parameters=parameters, mcp_servers=servers)
 
 

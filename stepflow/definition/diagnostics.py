@@ -10,9 +10,10 @@ from functools import cache
 from importlib.resources import files
 
 from stepflow.definition.parsing import Positions, Span, keys_of
-from stepflow.domain.agent.problem import Example, Inspection, LintRule, Problem, Severity
+from stepflow.domain.agent.definition import Inspection
 from stepflow.domain.json import JsonValue, compact
 from stepflow.domain.text import cut
+from stepflow.errors import Example, LintRule, Problem, Severity
 
 _RULE = re.compile(r"^## (SF[0-9]{3})\n\n(Error|Warning|Note): (.+)\n", re.MULTILINE)
 _EXAMPLE = re.compile(

@@ -7,16 +7,15 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, Strict, WithJsonSchema
 
 from stepflow.domain.agent.agent_settings import (
+    LARGEST_OUTPUT,
     NULL_ALLOWED,
     Code,
     FileModel,
     GitHubSettings,
     Items,
     Parameter,
-    Rung,
     StepCommand,
 )
-from stepflow.domain.agent.definition import LARGEST_OUTPUT
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.proof import MOST_HUNKS, HunkPolicy
 from stepflow.domain.words import Effort, FailureAction, Network, PermissionMode, StepKind
@@ -53,18 +52,6 @@ class ModelSettings(FileModel):
     effort: EffortLevel | None = None
     max_output_tokens: OutputTokens | None = None
     format_retries: AtLeastZero | None = None
-
-    @property
-    def rungs(self) -> tuple[Rung, ...]:
-        """The models that are named, as a ladder; empty when there is none."""
-        if self.models:
-            return tuple(map(Rung.parse, self.models))
-        return (Rung(model=self.model),) if self.model else ()
-
-    @property
-    def fallback(self) -> Rung | None:
-        """The model for when a model refuses."""
-        return Rung.parse(self.fallback_model, fallback=True) if self.fallback_model else None
 
 
 class FlowSettings(ModelSettings):

@@ -29,8 +29,8 @@ from stepflow.definition.diagnostics import (
     rules,
 )
 from stepflow.definition.parsing import JsonFault, Positions, last_key, parse_json
-from stepflow.domain.agent.problem import Problem
 from stepflow.domain.json import JsonObject
+from stepflow.errors import Problem
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Without blocking: a named pipe could replace the file after it was looked at.

@@ -8,7 +8,15 @@ from pathlib import Path
 
 from pydantic.alias_generators import to_snake
 
-from stepflow.definition.agent import MODEL_KEYS, Agent, check_models, check_version, read_agent
+from stepflow.definition.agent import (
+    MODEL_KEYS,
+    Agent,
+    check_models,
+    check_version,
+    read_agent,
+    read_fallback,
+    read_rungs,
+)
 from stepflow.definition.builtin import BUILTIN, PREFIX, NewCheck, builtin_root
 from stepflow.definition.check_dialect import CheckPrompts, add_aliases, read_check_steps
 from stepflow.definition.diagnostics import Diagnostics, FileProblems, list_words
@@ -23,7 +31,7 @@ from stepflow.definition.graph import (
     check_verdict_fits,
     lost_values,
 )
-from stepflow.definition.mcp import read_lock
+from stepflow.definition.mcp import LOCK_FILE, LockedServers, read_lock
 from stepflow.definition.parsing import Pointer
 from stepflow.definition.prompts import GatePrompts, Supply, read_system_prompt
 from stepflow.definition.rule_of_two import UNKNOWN, Circumstances, check_bounds, find_exposures, report_exposures
@@ -32,22 +40,20 @@ from stepflow.definition.shapes import to_new_names
 from stepflow.definition.steps import Node, StepTools, detect_dialect, name_handoffs, read_gate_steps
 from stepflow.definition.texts import GuidanceFiles, open_prompts, read_skills
 from stepflow.definition.validators import ValidationBuilder, entry_of
-from stepflow.domain.agent.agent_settings import Rung
+from stepflow.domain.agent.agent_settings import KNOWN_TOOL_NAMES, McpServer, Rung
 from stepflow.domain.agent.definition import (
     DEFAULT_MODEL,
     AgentDefinition,
-    McpServer,
+    Inspection,
     SourceText,
     Step,
     ValidationEntry,
 )
-from stepflow.domain.agent.problem import Inspection, Problem, Severity
-from stepflow.domain.agent.tools import KNOWN_TOOL_NAMES
 from stepflow.domain.json import JsonObject
 from stepflow.domain.text import count
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Permission, PermissionMode, StepKind
 from stepflow.engine.prompt.variables import run_variable_names
-from stepflow.errors import DefinitionError
+from stepflow.errors import DefinitionError, Problem, Severity
 
 DEFAULT_REGISTRY = "steps_registry.json"
 DEFAULT_SCHEMAS_BASE = "schemas"
@@ -167,7 +173,7 @@ def _load(
         loader.diagnostics.inspection(prefix=folder.prefix, texts=folder.texts),
         folder=str(folder.path),
         prefix=folder.prefix,
-        mcp_tools=loader.locked.tools,
+        mcp_tools=tuple(name for names in loader.locked.offered.values() for name in names),
         exposures=find_exposures(definition, options.circumstances) if definition else (),
     )
     if definition is None or loader.diagnostics.errors:
@@ -193,7 +199,9 @@ class _AgentLoader:
             self.folder, self.diagnostics, allow_custom=options.allow_custom_verdict, may_lack=options.bare_registry
         )
         self.system_prompt = read_system_prompt(self.agent, self.folder)
-        self.locked = read_lock(self.agent.mcp_servers, self.folder, self.agent.problems)
+        self.locked = LockedServers()
+        if self.agent.mcp_servers or self.folder.has(LOCK_FILE):
+            self.locked = read_lock(self.agent.mcp_servers, self.folder, self.agent.problems)
         self.guidance = GuidanceFiles(repository, self.agent)
         self.skills = read_skills(repository, self.agent)
 
@@ -302,8 +310,8 @@ class _AgentLoader:
             system_prompt=self.system_prompt,
             sections=sections,
             parameters=self.agent.parameters,
-            models=runner.flow.rungs or (Rung(model=DEFAULT_MODEL),),
-            fallback=runner.flow.fallback,
+            models=read_rungs(runner.flow) or (Rung(model=DEFAULT_MODEL),),
+            fallback=read_fallback(runner.flow),
             allowed_tools=None if everything else frozenset(tools or ()) & frozenset(KNOWN_TOOL_NAMES),
             permission_mode=runner.boundaries.permission_mode or PermissionMode.ACCEPT_EDITS,
             network=runner.boundaries.network,
@@ -394,8 +402,8 @@ def _step(node: Node[StepSettings], agent: Agent, validation: Mapping[str, Valid
         edges=node.edges,
         approvals=node.approvals,
         format_retries=next(number for number in retries if number is not None),
-        models=entry.rungs,
-        fallback=entry.fallback,
+        models=read_rungs(entry),
+        fallback=read_fallback(entry),
         effort=entry.effort or agent.runner.flow.effort,
         max_output_tokens=entry.max_output_tokens or agent.runner.flow.max_output_tokens,
         permission_mode=entry.permission_mode,

@@ -13,7 +13,7 @@ from stepflow.definition.diagnostics import FileProblems, did_you_mean
 from stepflow.definition.file_models import McpServerEntry
 from stepflow.definition.folder import AgentFolder, read_object
 from stepflow.definition.parsing import Pointer
-from stepflow.domain.agent.definition import MCP_PREFIX, SECRET_REFERENCE, McpServer, McpTool, digest_of, mcp_name
+from stepflow.domain.agent.agent_settings import MCP_PREFIX, SECRET_REFERENCE, McpServer, McpTool, digest_of, mcp_name
 from stepflow.domain.connection import address_problem
 from stepflow.domain.json import JsonObject
 from stepflow.domain.secrets import find_secrets
@@ -136,11 +136,6 @@ class LockedServers:
 
     servers: tuple[McpServer, ...] = ()
     offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    @property
-    def tools(self) -> tuple[str, ...]:
-        """The names of all tools that a model can be offered."""
-        return tuple(name for names in self.offered.values() for name in names)
 
 
 def read_lock(servers: tuple[McpServer, ...], folder: AgentFolder, problems: FileProblems) -> LockedServers:

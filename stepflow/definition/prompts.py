@@ -14,11 +14,11 @@ from stepflow.definition.steps import Node, Nodes
 from stepflow.definition.texts import DEFAULT_EDITION, Address, Prompt, PromptFiles, shipped_prompt, split_prompt
 from stepflow.domain.agent.agent_settings import Parameter
 from stepflow.domain.agent.definition import SourceText, StepInput, StepPrompt
-from stepflow.domain.agent.problem import Severity
 from stepflow.domain.words import VerdictType
 from stepflow.engine.prompt.render import INPUT_TEXT, TEMPLATE_KEYS
 from stepflow.engine.prompt.template import Tag, Use
 from stepflow.engine.prompt.variables import handoff_variable, run_variable_names, system_names
+from stepflow.errors import Severity
 
 _SUPPLY = "Declare a parameter, hand it off in a step, or remove it."
 

@@ -10,17 +10,20 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stepflow.definition.agent import Agent
+from stepflow.definition.agent import Agent, read_rungs
 from stepflow.definition.diagnostics import FileProblems, list_words
 from stepflow.definition.file_models import StepSettings
 from stepflow.definition.graph import reached_from, turn_around
 from stepflow.definition.parsing import Pointer
 from stepflow.definition.steps import Node
-from stepflow.domain.agent.definition import AgentDefinition, McpServer, Step, mcp_name
-from stepflow.domain.agent.problem import Exposure, Severity
-from stepflow.domain.agent.tools import READ_ONLY_TOOLS, effective_tools
+from stepflow.domain.agent.agent_settings import READ_ONLY_TOOLS, McpServer, mcp_name
+from stepflow.domain.agent.definition import AgentDefinition, Exposure, Step, effective_tools
 from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.words import Network, PermissionMode, StepKind
+from stepflow.errors import Severity
+
+#: What a message calls the rule.
+RULE_OF_TWO = "rule of two"
 
 _WRITING = frozenset({"Bash", "Write", "Edit"})
 #: Characters of a pattern for labels, which let the model choose a part of the name.
@@ -290,7 +293,7 @@ def _check_steps(agent: Agent, nodes: Iterable[Node[StepSettings]], problems: Fi
                     f"{_WHY}, but the step may use {list_words(writing) if tools else writing[0]}, which can write",
                     'Write "permissionMode": "plan", or name only tools that read in "tools".',
                 )
-        if not entry.rungs:
+        if not read_rungs(entry):
             problems.report(
                 CODE,
                 node.at / "model",

@@ -1,23 +1,25 @@
-"""Read a document as its file model: old layouts and names as the current ones, and pydantic's errors as problems."""
+"""Read a document as its file model: old layouts and names as the current ones, and pydantic's errors as problems; and
+the JSON Schemas of the models, for editors and the reference page."""
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Any, Generic, TypeVar, get_args, get_origin
+from typing import Any, Generic, TypeVar, cast, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, format_value, hint, owner
+from stepflow.definition.file_models import AgentFile, CheckRegistry, GateRegistry
 from stepflow.definition.parsing import Pointer, node_at, read_yaml
-from stepflow.domain.agent.agent_settings import Accepted, Code, FileModel
-from stepflow.domain.json import JsonObject, JsonValue, compact
+from stepflow.domain.agent.agent_settings import NULL_ALLOWED, Accepted, Code, FileModel
+from stepflow.domain.json import JsonObject, JsonValue
 
 
 @dataclass(frozen=True)
@@ -190,12 +192,6 @@ def _model_in(annotation: object) -> tuple[type[FileModel] | None, bool]:
     return None, False
 
 
-def blank(model: type[Shape]) -> Shape:
-    """The model of a file that cannot be read: everything is empty."""
-    required = {key: info for key, info in fields_of(model).items() if info.is_required()}
-    return model.model_validate({key: Accepted(_declaration_at(model, (key,)).blank()) for key in required})
-
-
 def note_unknown(at: Pointer, key: str, known: list[str], problems: FileProblems) -> None:
     """Report an unknown key (SF108)."""
     message = f'the key "{key}" is not known and is ignored{did_you_mean(key, known)}'
@@ -204,53 +200,35 @@ def note_unknown(at: Pointer, key: str, known: list[str], problems: FileProblems
 
 def _describe_wrong(error: ErrorDetails) -> tuple[str, str]:
     """What is wrong with a value, and what to write instead."""
-    key, kind, value, context = error["loc"][-1], error["type"], error["input"], error.get("ctx", {})
-    demand, fix = _WORDS.get(kind, ("be another value ({msg})", "Write another value{example}."))
-    message = f'"{key}" is {format_value(value)}, but it must {demand.format(**context, msg=error["msg"])}'
+    key, value, context = error["loc"][-1], error["input"], error.get("ctx", {})
+    demand, fix = _WORDS.get(error["type"], ("be another value ({msg})", "Write another value."))
+    words = {**context, "msg": error["msg"], "key": "" if isinstance(key, int) else f'"{key}": '}
+    message = f'"{key}" is {format_value(value)}, but it must {demand.format(**words)}'
     if "expected" in context and isinstance(value, str):
         message += did_you_mean(value, re.findall(r"'([^']*)'", context["expected"]))
-    return message, fix.format(**context, example=_example(key, kind, value, context))
+    return message, fix.format(**words)
 
 
+_LIST = ("be a list", "Write a list in brackets, for example {key}[…].")
+_OBJECT = ("be an object", "Write an object in braces, for example {key}{{…}}.")
 #: What a value must be and what to write instead, by pydantic's error types.
 _WORDS = {
-    "string_type": ("be a string", "Write a string in double quotes{example}."),
-    "int_type": ("be a whole number", "Write a whole number without quotes{example}."),
-    "float_type": ("be a number", "Write a number without quotes{example}."),
-    "bool_type": ("be true or false", "Write true or false without quotes{example}."),
-    "list_type": ("be a list", "Write a list in brackets{example}."),
-    "tuple_type": ("be a list", "Write a list in brackets{example}."),
-    "dict_type": ("be an object", "Write an object in braces{example}."),
-    "model_type": ("be an object", "Write an object in braces{example}."),
-    "greater_than_equal": ("be at least {ge}", "Write {ge} or more{example}."),
+    "string_type": ("be a string", 'Write a string in double quotes, for example {key}"…".'),
+    "int_type": ("be a whole number", "Write a whole number without quotes, for example {key}600."),
+    "float_type": ("be a number", "Write a number without quotes, for example {key}600."),
+    "bool_type": ("be true or false", "Write true or false without quotes, for example {key}true."),
+    "list_type": _LIST,
+    "tuple_type": _LIST,
+    "dict_type": _OBJECT,
+    "model_type": _OBJECT,
+    "greater_than_equal": ("be at least {ge}", "Write {ge} or more."),
     "greater_than": ("be more than {gt}", "Write more than {gt}."),
-    "less_than_equal": ("be at most {le}", "Write {le} or less{example}."),
+    "less_than_equal": ("be at most {le}", "Write {le} or less."),
     "too_short": ("have at least {min_length} item", "Write one item or more, or leave the list out."),
     "string_pattern_mismatch": ("be of the form {pattern}", "Write a string that matches {pattern}."),
     "enum": ("be one of {expected}", "Use one of these words."),
     "literal_error": ("be one of {expected}", "Use one of these words."),
 }
-
-
-def _example(key: str | int, kind: str, value: object, context: Mapping[str, Any]) -> str:
-    """`, for example "key": value`, with the value that was written if it can be of the right type."""
-    text = value if isinstance(value, str) else ""
-    match kind:
-        case "string_type":
-            example = compact(str(value)) if isinstance(value, int | float) and not isinstance(value, bool) else '"…"'
-        case "int_type" | "float_type":
-            example = text.strip() if re.fullmatch(r"\s*[0-9]{1,9}\s*", text) else "600"
-        case "bool_type":
-            example = text.lower() if text.lower() in ("true", "false") else "true"
-        case "list_type" | "tuple_type":
-            example = compact([text]) if text else "[…]"
-        case "greater_than_equal":
-            example = str(context["ge"])
-        case "less_than_equal":
-            example = str(context["le"])
-        case _:
-            example = "{…}"
-    return f", for example {example}" if isinstance(key, int) else f', for example "{key}": {example}'
 
 
 #: Old place → new place in agent.json. Both layouts may use them.
@@ -421,3 +399,81 @@ def _rename(renamed: Renamed, holder: JsonValue, at: Pointer, old: str, new: str
         holder[new] = holder.pop(old)
         renamed.origins[at / new] = at / old
         renamed.old_names.append(old)
+
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def agent_schema() -> JsonObject:
+    """JSON Schema of `agent.json` in its current layout."""
+    return _publish_model(AgentFile, "A stepflow agent (agent.json)")
+
+
+def registry_schema() -> JsonObject:
+    """JSON Schema of `steps_registry.json` in either dialect; the keys of a step decide which."""
+    gates, checks = gate_schema(), check_schema()
+    definitions = {**cast("JsonObject", checks.pop("$defs")), **cast("JsonObject", gates.pop("$defs"))}
+    marks: JsonValue = [{"required": [key]} for key in ("check", "prompt", "iterations")]
+    steps: JsonObject = {"additionalProperties": {"not": {"anyOf": marks}}}
+    del gates["$schema"], checks["$schema"]
+    return {
+        "$schema": DRAFT,
+        "title": "A stepflow step registry (steps_registry.json)",
+        "if": {"properties": {"steps": steps, "basePath": False}},
+        "then": gates,
+        "else": checks,
+        "$defs": definitions,
+    }
+
+
+def gate_schema() -> JsonObject:
+    """JSON Schema of a registry in the gate dialect."""
+    return _publish_model(GateRegistry, "A step registry with gates")
+
+
+def check_schema() -> JsonObject:
+    """JSON Schema of a registry in the check dialect."""
+    return _publish_model(CheckRegistry, "A step registry with checks")
+
+
+def _publish_model(model: type[FileModel], title: str) -> JsonObject:
+    schema = model.model_json_schema()
+    definitions = schema.pop("$defs")
+    models = {each.__name__: each for each in _models(FileModel)}
+    for name, each in {model.__name__: schema, **definitions}.items():
+        if name in models:
+            _describe(each, models[name])
+        each.pop("title", None)  # with the description it says how the models are built
+        each.pop("description", None)
+    address: JsonObject = {"type": "string", "description": "Address of this schema, for editors."}
+    schema["properties"] = {"$schema": address, **schema["properties"]}
+    return {"$schema": DRAFT, "title": title, **schema, "$defs": definitions}
+
+
+def _models(base: type[FileModel]) -> Iterator[type[FileModel]]:
+    for each in base.__subclasses__():
+        yield each
+        yield from _models(each)
+
+
+def _describe(schema: dict[str, Any], model: type[FileModel]) -> None:
+    """Describe each key as `fields.yaml` does, in its order, and drop what only shows how the model is built."""
+    fields, properties = fields_of(model), schema.get("properties", {})
+    for key, note in field_notes()[model.__name__].items():
+        described = properties.pop(key)
+        if NULL_ALLOWED not in fields[key].metadata:
+            described = _without_null(described)
+        described.pop("title", None)
+        if isinstance(described.get("default"), dict):
+            del described["default"]
+        properties[key] = {**described, "description": note.description}
+    if model.rest_has_no_effect:
+        schema["additionalProperties"] = True
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    branches = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    rest = {key: value for key, value in schema.items() if key != "anyOf" and (key, value) != ("default", None)}
+    if len(branches) == 1:
+        return {**branches[0], **rest}
+    return {**rest, "anyOf": branches} if branches else rest

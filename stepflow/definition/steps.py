@@ -16,13 +16,20 @@ from stepflow.definition.mcp import LOCK_FILE, LockedServers
 from stepflow.definition.parsing import Pointer, node_at
 from stepflow.definition.schema_paths import Held, look_into
 from stepflow.definition.schemas import SchemaFolder
-from stepflow.domain.agent.agent_settings import FileModel, StepCommand
-from stepflow.domain.agent.definition import MCP_PREFIX, Gate, SourceText, StepCheck, StepPrompt, Transition, mcp_name
-from stepflow.domain.agent.problem import Severity
-from stepflow.domain.agent.tools import KNOWN_TOOL_NAMES, READ_ONLY_TOOLS, TOOL_SPECS_BY_NAME
+from stepflow.domain.agent.agent_settings import (
+    KNOWN_TOOL_NAMES,
+    MCP_PREFIX,
+    READ_ONLY_TOOLS,
+    TOOL_SPECS_BY_NAME,
+    FileModel,
+    StepCommand,
+    mcp_name,
+)
+from stepflow.domain.agent.definition import Gate, SourceText, StepCheck, StepPrompt, Transition
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, Dialect, Intent, Permission, PermissionMode, StepKind
 from stepflow.engine.prompt.variables import handoff_variable
+from stepflow.errors import Severity
 
 _GATE_KEYS = ("structuredGate", "c2")
 _CHECK_KEYS = ("check", "prompt", "iterations")
@@ -390,7 +397,7 @@ class StepTools:
         self.allowed = tuple(name for name in TOOL_SPECS_BY_NAME if written is None or {name, "*"} & {*written})
         #: What a name in `tools` may stand for.
         self.names = {"*": self.allowed, **{name: (name,) for name in self.allowed}, **locked.offered}
-        self.names |= {name: (name,) for name in locked.tools}
+        self.names |= {name: (name,) for names in locked.offered.values() for name in names}
         # The prefixes of tool names about which nothing is known.
         unpinned = (one for one in agent.mcp_servers if f"{MCP_PREFIX}{one.name}" not in locked.offered)
         self.unknown = (*([] if agent.known else [MCP_PREFIX]), *(mcp_name(one.name, "") for one in unpinned))

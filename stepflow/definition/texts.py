@@ -26,8 +26,8 @@ from stepflow.definition.folder import (
 )
 from stepflow.definition.parsing import Pointer, YamlFault, read_yaml
 from stepflow.definition.steps import check_parts
-from stepflow.domain.agent.agent_settings import GitHubSettings
-from stepflow.domain.agent.definition import SKILL_FILE, Skill, SourceText
+from stepflow.domain.agent.agent_settings import SKILL_FILE, GitHubSettings, Skill
+from stepflow.domain.agent.definition import SourceText
 from stepflow.domain.words import ClosureAction, StepKind
 from stepflow.engine.prompt.template import Tag, parse_template
 from stepflow.engine.prompt.variables import CUT_MARK

@@ -34,7 +34,6 @@ from stepflow.domain.agent.definition import (
     ValidationEntry,
     Validator,
 )
-from stepflow.domain.agent.problem import Severity
 from stepflow.domain.json import JsonObject, as_text
 from stepflow.domain.proof import ProofSettings
 from stepflow.domain.words import VerdictType
@@ -42,6 +41,7 @@ from stepflow.engine.extract import EXTRACTORS
 from stepflow.engine.gate import PatternFault, check_pattern
 from stepflow.engine.prompt.render import RETRY_VALUES
 from stepflow.engine.prompt.template import Use
+from stepflow.errors import Severity
 
 #: `git status` without paths, without options that leave something out, and without a filter after it.
 _ASKS_FOR_ALL = re.compile(

@@ -7,8 +7,7 @@ import re
 from dataclasses import replace
 
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged, StepCommand
-from stepflow.domain.agent.definition import Step
-from stepflow.domain.agent.tools import effective_tools
+from stepflow.domain.agent.definition import Step, effective_tools
 from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.conversation import Message, ModelRequest, Remedy, text_block, without_images
 from stepflow.domain.event import CommandRan, IterationStarted, PromptRendered, SchemaFailed, StepAnswered

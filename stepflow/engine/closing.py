@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from stepflow.domain.agent.agent_settings import ClimbCause
-from stepflow.domain.agent.definition import BOUNDARY_RULES, Step, ValidationEntry
+from stepflow.domain.agent.definition import ExitCode, FailurePattern, Step, ValidationEntry, Validator
 from stepflow.domain.checkout import Closing
 from stepflow.domain.event import CompletionJudged, ValidatorRan
 from stepflow.domain.flow import Done, FlowResult, GoTo, NotDone, Stop, ValidatorFailure, Verdict, Violation
@@ -26,6 +26,19 @@ from stepflow.engine.prompt.render import render_retry
 
 #: Attempts for what the boundary would merely leave out: the agent is asked once, and if it insists it may be right.
 ATTEMPTS_OF_LEFT_OUT = 2
+
+#: A check that the engine adds to every agent: whether the boundary would refuse the closing. It runs before the
+#: validators.
+BOUNDARY_RULES = Validator(
+    name="boundary-rules",
+    command="",
+    success=ExitCode(code=0),
+    pattern=FailurePattern(
+        name="boundary-rules",
+        description="What this closing asks for breaks a rule of what may be written to GitHub.",
+        edition="failed",
+    ),
+)
 
 
 def complete(context: FlowContext, step: Step, attempt: Answered, back: GoTo | Stop) -> FlowResult | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pydantic import ValidationError
 
-from stepflow.domain.agent.definition import McpServer, McpTool, digest_of
+from stepflow.domain.agent.agent_settings import McpServer, McpTool, digest_of
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import LARGEST_IMAGES, MOST_IMAGES

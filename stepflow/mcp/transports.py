@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 import httpx2
 
-from stepflow.domain.agent.definition import SECRET_REFERENCE, McpServer
+from stepflow.domain.agent.agent_settings import SECRET_REFERENCE, McpServer
 from stepflow.domain.connection import Connection, ConnectionTo, direct
 from stepflow.model.http_client import ssl_context
 from stepflow.sandbox.commands import ServerProcess

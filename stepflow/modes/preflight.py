@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.settings import Refused, check_actor
 from stepflow.boundary.target_branch import branch_of
 from stepflow.definition.agent import check_arguments
-from stepflow.definition.rule_of_two import find_exposures
+from stepflow.definition.rule_of_two import RULE_OF_TWO, find_exposures
 from stepflow.domain.agent.agent_settings import Rung
-from stepflow.domain.agent.definition import BOUNDARY_RULES, AgentDefinition, guidance_files
-from stepflow.domain.agent.problem import RULE_OF_TWO, Problem, Severity, count_problems
-from stepflow.domain.agent.tools import effective_tools
+from stepflow.domain.agent.definition import AgentDefinition, count_problems, effective_tools, guidance_files
 from stepflow.domain.event import BaseChecked
 from stepflow.domain.reports.report import CheckState, Preflight, PreflightCheck
 from stepflow.domain.run import label_of
 from stepflow.domain.text import count, mebibytes, telling_line, usd
 from stepflow.domain.words import BaseChecks, CanaryState, Commits, Effort, Isolation, Outcome, Provider
+from stepflow.engine.closing import BOUNDARY_RULES
 from stepflow.engine.judge import run_on_base
-from stepflow.errors import DefinitionError, InputError, IsolationError, StepflowError
+from stepflow.errors import DefinitionError, InputError, IsolationError, Problem, Severity, StepflowError
 from stepflow.model.models import DEFAULT_MAX_TOKENS, UnlistedModel, is_priced, resolve_model
 from stepflow.report.wording import describe_hosts
 from stepflow.run.clock import Cancellation
@@ -88,8 +87,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
         except Refused as error:
             yield failed_row(_POLICY, str(error), Outcome.REFUSED)
         except DefinitionError as error:
-            problems = tuple(problem for problem in error.problems if isinstance(problem, Problem))
-            yield _problem_row("definition", problems)
+            yield _problem_row("definition", error.problems)
     if agent:
         yield from guard_rows("run arguments", lambda: _arguments(request, agent))
         yield from guard_rows("mcp-secrets", lambda: _mcp_secrets(request, agent))

@@ -13,13 +13,12 @@ import yaml
 
 from stepflow.definition.folder import FileRefused, Why, find_agents, read_below, where_else
 from stepflow.definition.loading import validate_agent
-from stepflow.domain.agent.problem import Severity
 from stepflow.domain.effect import ApprovalAnswered
 from stepflow.domain.event import BaseChecked, Entry, ValidatorRan
 from stepflow.domain.reports.report import Mismatch, Rehearsal, Rehearsed, Row, RunReport
 from stepflow.domain.text import count, telling_line
 from stepflow.domain.words import BaseChecks, Outcome, Provider
-from stepflow.errors import DefinitionError, InputError
+from stepflow.errors import DefinitionError, InputError, Severity
 from stepflow.model.scenario import Expect, Scenario, ScriptedModel, yaml_text
 from stepflow.report.log import TerminalLog
 from stepflow.report.safe_text import telling_lines

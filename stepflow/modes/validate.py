@@ -15,10 +15,10 @@ from stepflow.definition.diagnostics import closest_match, did_you_mean, file_be
 from stepflow.definition.folder import FileRefused, find_folders, read_below, text_of, where_else
 from stepflow.definition.loading import LoadOptions, inspect_agent
 from stepflow.definition.rule_of_two import Circumstances
-from stepflow.domain.agent.problem import Inspection, Problem, Severity
-from stepflow.domain.agent.tools import TOOL_SPECS
+from stepflow.domain.agent.agent_settings import TOOL_SPECS
+from stepflow.domain.agent.definition import Inspection
 from stepflow.domain.json import JsonObject
-from stepflow.errors import InputError
+from stepflow.errors import InputError, Problem, Severity
 from stepflow.model.scenario import Expect, Scenario, ScenarioIssue, ScriptedError, Turn
 from stepflow.modes.eval.cases import EVALS, CaseIssue, EvalCase
 from stepflow.run.scenarios import MAX_BYTES, FileFault, place_of, read_node, read_yaml_text

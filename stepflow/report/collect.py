@@ -9,7 +9,6 @@ from typing import TypeVar
 from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
 from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.agent.problem import Problem, Severity
 from stepflow.domain.checkout import BaseCheck
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import Usage
@@ -28,6 +27,7 @@ from stepflow.domain.reports.report import CheckResult, HistoryEntry, ModelChang
 from stepflow.domain.run import ImagesRead
 from stepflow.domain.text import RemovedText, TextRemoved
 from stepflow.domain.words import CODE_OF_OUTCOME, Dialect, Intent, Outcome, Stage, VerdictType, state_reason
+from stepflow.errors import Problem, Severity
 from stepflow.report.wording import describe_issue_cost
 
 E = TypeVar("E")

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from stepflow.domain.agent.problem import Example, Inspection, LintRule, Problem, Severity, count_problems
+from stepflow.domain.agent.definition import Inspection, count_problems
 from stepflow.domain.reports.report import CheckState, Preflight, PreflightCheck
 from stepflow.domain.text import ELLIPSIS, count, cut
+from stepflow.errors import Example, LintRule, Problem, Severity
 from stepflow.report.safe_text import (
     PASSED,
     Line,

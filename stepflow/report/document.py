@@ -13,10 +13,11 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
-from stepflow.domain.agent.problem import Example, Inspection, LintRule, Problem, Severity
+from stepflow.domain.agent.definition import Inspection
 from stepflow.domain.json import JsonObject, JsonValue, publish_schema
 from stepflow.domain.reports.report import Rehearsal, Rehearsed, RunReport
 from stepflow.domain.words import Outcome
+from stepflow.errors import Example, LintRule, Problem, Severity
 
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"

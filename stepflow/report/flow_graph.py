@@ -9,13 +9,20 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import assert_never
 
-from stepflow.domain.agent.definition import BOUNDARY_RULES, AgentDefinition, Branch, Step, Target, Transition
-from stepflow.domain.agent.problem import Exposure
-from stepflow.domain.agent.tools import effective_tools
+from stepflow.domain.agent.definition import (
+    AgentDefinition,
+    Branch,
+    Exposure,
+    Step,
+    Target,
+    Transition,
+    effective_tools,
+)
 from stepflow.domain.json import JsonObject
 from stepflow.domain.reports.report import RunReport
 from stepflow.domain.text import usd
 from stepflow.domain.words import Effort, Intent, Outcome, StepKind
+from stepflow.engine.closing import BOUNDARY_RULES
 from stepflow.report.safe_text import one_line
 
 #: From a step (None: the start) to a step (None: the end), with the arrow's label.

@@ -12,8 +12,7 @@ from itertools import pairwise
 
 from fast_sugiyama import from_edges
 
-from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.agent.problem import Exposure
+from stepflow.domain.agent.definition import AgentDefinition, Exposure
 from stepflow.domain.text import count
 from stepflow.report.flow_graph import FlowGraph, GraphEdge, GraphNode, PathEdge, flow_graph, node_class
 from stepflow.report.safe_text import one_line, read_text, render

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.agent.problem import Severity
 from stepflow.domain.effect import EffectKind, describe_results, plan_text
 from stepflow.domain.reports.report import HistoryEntry, RunReport, ValidatorRun
 from stepflow.domain.run import describe_unseen
 from stepflow.domain.text import RemovalKind, RemovedPiece, code_block, count, count_kinds, usd
 from stepflow.domain.words import Effort, Outcome
+from stepflow.errors import Severity
 from stepflow.report.diagnostic import annotation
 from stepflow.report.flow_graph import flow_graph, mermaid_graph, walked_path
 from stepflow.report.proof import describe_proof, link_into_diff, proof_section, without_links

@@ -8,11 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 from stepflow.boundary.settings import BeyondCap, Refused
 from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.agent.problem import Problem, Severity
 from stepflow.domain.connection import Connection
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.event import EffectApplied, Entry, Event, Noted, RunFinished, ValidatorRan
@@ -27,6 +25,7 @@ from stepflow.errors import (
     IsolationError,
     ModelError,
     RunCancelled,
+    Severity,
     StepflowError,
 )
 from stepflow.journal import JournalFile, digest_journal, iter_journal
@@ -89,7 +88,7 @@ def outcome_of(error: StepflowError) -> Outcome:
 def code_of(error: StepflowError) -> str | None:
     """Return the code of the rule that an error is about: its own, or that of the first error among its problems."""
     problems = error.problems if isinstance(error, DefinitionError) else ()
-    errors = (p.code for p in problems if isinstance(p, Problem) and p.severity is Severity.ERROR)
+    errors = (p.code for p in problems if p.severity is Severity.ERROR)
     return error.code or next(errors, None)
 
 
@@ -119,9 +118,7 @@ def report_error(error: BaseException, facts: ReportFacts) -> RunReport:
         case RunCancelled() | KeyboardInterrupt():
             facts = replace(facts, outcome=Outcome.CANCELLED)
         case DefinitionError():
-            # `errors` is a layer below `domain` and cannot name the type of its problems.
-            problems = cast("tuple[Problem, ...]", error.problems)
-            facts = replace(facts, outcome=Outcome.INVALID_DEFINITION, problems=problems)
+            facts = replace(facts, outcome=Outcome.INVALID_DEFINITION, problems=error.problems)
         case StepflowError():
             facts = replace(facts, outcome=outcome_of(error), code=error.code)
         case _:

@@ -20,14 +20,13 @@ from stepflow.definition.loading import load_agent
 from stepflow.definition.parsing import YamlFault, read_yaml
 from stepflow.domain.agent.agent_settings import IssueContext
 from stepflow.domain.agent.definition import AgentDefinition, Step
-from stepflow.domain.agent.problem import Problem, Severity
 from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.json import JsonObject, JsonValue, value_at
 from stepflow.domain.run import Issue, IssueImage, Limits
 from stepflow.domain.text import Spent
 from stepflow.domain.words import Permission, Provider, VerdictType
 from stepflow.engine.prompt.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
-from stepflow.errors import BoundaryError, DefinitionError, InputError
+from stepflow.errors import BoundaryError, DefinitionError, InputError, Problem, Severity
 from stepflow.model.anthropic_model import AnthropicModel
 from stepflow.model.logins import ModelAccess, WorkloadIdentity, address_of
 from stepflow.model.scenario import RecordingModel, Scenario, ScriptedModel

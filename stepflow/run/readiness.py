@@ -18,7 +18,8 @@ from stepflow.definition.agent import find_effort_misfit
 from stepflow.definition.builtin import PREFIX, READ_ONLY
 from stepflow.definition.folder import find_agents
 from stepflow.definition.parsing import YamlFault, read_yaml
-from stepflow.domain.agent.definition import AgentDefinition, McpServer
+from stepflow.domain.agent.agent_settings import McpServer
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.connection import address_problem, is_loopback
 from stepflow.domain.json import JsonValue, value_at
 from stepflow.domain.secrets import SHORTEST_SECRET

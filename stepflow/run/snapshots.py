@@ -22,7 +22,7 @@ from typing import IO
 from pydantic import TypeAdapter, ValidationError
 
 from stepflow.domain import event as events
-from stepflow.domain.agent.definition import MCP_PREFIX
+from stepflow.domain.agent.agent_settings import MCP_PREFIX
 from stepflow.domain.checkout import (
     TOO_MUCH,
     CommandRequest,

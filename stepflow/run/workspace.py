@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.definition.folder import AGENTS
-from stepflow.domain.agent.definition import McpServer
+from stepflow.domain.agent.agent_settings import McpServer
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.event import CanariesTried, Event, Noted

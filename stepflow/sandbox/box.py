@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from stepflow.domain.agent.agent_settings import TOOL_SPECS
 from stepflow.domain.agent.definition import Validator
-from stepflow.domain.agent.tools import TOOL_SPECS
 from stepflow.domain.checkout import (
     BundleInfo,
     CommandRequest,

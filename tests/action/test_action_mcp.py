@@ -13,7 +13,7 @@ import pytest
 
 import tests.servers
 from stepflow.definition.mcp import lock_text, pinned_tools
-from stepflow.domain.agent.definition import McpServer
+from stepflow.domain.agent.agent_settings import McpServer
 from stepflow.mcp.servers import OpenServers
 from stepflow.mcp.transports import RemoteAccess
 from tests.checkout import Invocation, git

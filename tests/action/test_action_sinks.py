@@ -15,11 +15,12 @@ from runner_model import lines_of, obeyed_in, outputs_in, unescaped
 
 from stepflow.action.runner import Job, output_file_text, outputs_of
 from stepflow.definition.diagnostics import rules
-from stepflow.domain.agent.problem import Inspection, Problem, Severity
+from stepflow.domain.agent.definition import Inspection
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.event import Entry, Noted
 from stepflow.domain.reports.report import RunReport
 from stepflow.domain.words import Outcome
+from stepflow.errors import Problem, Severity
 from stepflow.report.collect import collect_report
 from stepflow.report.diagnostic import Theme, annotation, diagnostics, problem_annotations
 from stepflow.report.log import ActionLog, folded_traceback

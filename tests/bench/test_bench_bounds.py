@@ -17,7 +17,7 @@ import pytest
 from bench.billing import Accounts, TooManyMarks
 from bench.flows import SYSTEM, make_flow, write_agent
 from bench.script import reply_to
-from stepflow.domain.agent.tools import TOOL_SPECS
+from stepflow.domain.agent.agent_settings import TOOL_SPECS
 from stepflow.domain.event import Noted
 from stepflow.journal import JournalFile
 from stepflow.model.wire import request_body

@@ -13,7 +13,7 @@ from bench.billing import Accounts
 from bench.flows import make_flow
 from bench.long import KEY, WINDOW, bill, make_long_step, run_bare_loop, serve_long
 from stepflow import StepFlowRunner, load_agent
-from stepflow.domain.agent.tools import TOOL_SPECS
+from stepflow.domain.agent.agent_settings import TOOL_SPECS
 from stepflow.domain.conversation import Message, ModelRequest, ToolResult, text_block, tool_result_block
 from stepflow.model.anthropic_model import AnthropicModel
 from stepflow.model.wire import plan_clearing, request_body

@@ -9,7 +9,7 @@ import pytest
 
 from stepflow.cli import main
 from stepflow.definition.mcp import lock_text
-from stepflow.domain.agent.definition import McpServer, McpTool
+from stepflow.domain.agent.agent_settings import McpServer, McpTool
 
 SEARCH = McpTool(name="search", description="Searches the web.", input_schema={"type": "object"})
 

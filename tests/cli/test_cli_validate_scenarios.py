@@ -9,7 +9,7 @@ import pytest
 
 from stepflow.cli import main
 from stepflow.definition.mcp import LOCK_FILE, lock_text
-from stepflow.domain.agent.definition import McpServer, McpTool
+from stepflow.domain.agent.agent_settings import McpServer, McpTool
 from tests.definition.load_cases import edit_json
 
 FILE = ".agent/fixer/scenarios/straight.yaml"

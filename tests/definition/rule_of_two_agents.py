@@ -12,7 +12,7 @@ import yaml
 from stepflow.definition.loading import read_servers
 from stepflow.definition.mcp import LOCK_FILE, lock_text
 from stepflow.definition.rule_of_two import Circumstances
-from stepflow.domain.agent.definition import McpTool
+from stepflow.domain.agent.agent_settings import McpTool
 from stepflow.domain.words import Network
 
 HERE = Path(__file__).parent

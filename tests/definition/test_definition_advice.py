@@ -14,7 +14,7 @@ import pytest
 from load_cases import Case, cases, edit_json
 
 from stepflow.definition.loading import validate_agent
-from stepflow.domain.agent.problem import Problem, Severity
+from stepflow.errors import Problem, Severity
 
 REGISTRY = "steps_registry.json"
 
@@ -38,14 +38,14 @@ def fixes(folder: Path, code: str) -> list[str]:
         (
             "/steps/initial.issue/uvVariables",
             "issue",
-            'Write a list in brackets, for example "uvVariables": ["issue"].',
+            'Write a list in brackets, for example "uvVariables": […].',
         ),
         (
             "/steps/initial.issue/usesStdin",
             "True",
             'Write true or false without quotes, for example "usesStdin": true.',
         ),
-        ("/steps/initial.issue/name", 7, 'Write a string in double quotes, for example "name": "7".'),
+        ("/steps/initial.issue/name", 7, 'Write a string in double quotes, for example "name": "…".'),
     ],
 )
 def test_a_wrong_value_is_told_with_an_example_of_its_kind(folder: Path, pointer: str, value: object, fix: str) -> None:

@@ -14,9 +14,8 @@ from load_cases import DEFINITIONS, Case
 
 from stepflow.definition.loading import load_agent, validate_agent
 from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.agent.problem import Problem, Severity
 from stepflow.domain.json import JsonValue
-from stepflow.errors import DefinitionError
+from stepflow.errors import DefinitionError, Problem, Severity
 from tests.tried import tried
 
 FILES = ("agent.json", "steps_registry.json", "schemas/issue.schema.json", "schemas/common.schema.json")

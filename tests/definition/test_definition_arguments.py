@@ -11,7 +11,7 @@ from load_cases import Case, cases, edit_json
 from stepflow.definition.agent import check_arguments
 from stepflow.definition.loading import load_agent
 from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.agent.problem import Problem
+from stepflow.errors import Problem
 
 TABLE = yaml.safe_load((Path(__file__).parent / "arguments.yaml").read_text(encoding="utf-8"))
 VALID = {case.name: case for case in cases("valid")}

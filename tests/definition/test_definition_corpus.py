@@ -10,8 +10,7 @@ from load_cases import Case, cases
 from stepflow.definition.agent import check_arguments
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import load_agent, validate_agent
-from stepflow.domain.agent.problem import Problem, Severity
-from stepflow.errors import DefinitionError
+from stepflow.errors import DefinitionError, Problem, Severity
 
 
 def locations_of(problems: tuple[Problem, ...]) -> list[dict]:

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from stepflow.definition.loading import load_agent
 from stepflow.domain.agent.definition import AgentDefinition, SourceText
-from stepflow.domain.agent.problem import Problem
+from stepflow.errors import Problem
 from tests.golden import assert_golden
 
 AGENT, REGISTRY = "agent.json", "steps_registry.json"

@@ -10,7 +10,8 @@ from load_cases import DEFINITIONS, Case, cases, edit_json
 
 from stepflow.definition.loading import load_agent, read_servers
 from stepflow.definition.mcp import LOCK_FILE, lock_text
-from stepflow.domain.agent.definition import AgentDefinition, McpServer, McpTool, digest_of
+from stepflow.domain.agent.agent_settings import McpServer, McpTool, digest_of
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.errors import DefinitionError
 
 ISSUE_FLOW = Case(folder=DEFINITIONS / "valid/issue-flow", data={})

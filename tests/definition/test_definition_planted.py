@@ -14,7 +14,7 @@ import pytest
 import yaml
 from load_cases import DEFINITIONS
 
-from stepflow.domain.agent.problem import Problem, Severity
+from stepflow.errors import Problem, Severity
 from stepflow.modes.validate import check_agents
 
 ROOT = Path(__file__).parents[2]

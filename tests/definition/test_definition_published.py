@@ -12,8 +12,7 @@ from load_cases import DEFINITIONS, Case, cases, edit_json
 from stepflow.definition import file_models
 from stepflow.definition.agent import DEFAULT_MAX_ITERATIONS
 from stepflow.definition.loading import DEFAULT_FORMAT_RETRIES, DEFAULT_REGISTRY, DEFAULT_SCHEMAS_BASE
-from stepflow.definition.published_schemas import agent_schema, check_schema, gate_schema, registry_schema
-from stepflow.definition.shapes import field_notes
+from stepflow.definition.shapes import agent_schema, check_schema, field_notes, gate_schema, registry_schema
 from stepflow.definition.texts import DEFAULT_BASE, DEFAULT_EDITION, DEFAULT_PLAIN_TEMPLATE, DEFAULT_TEMPLATE
 from stepflow.domain.agent import agent_settings
 from stepflow.domain.agent.agent_settings import FileModel

@@ -15,9 +15,9 @@ from rule_of_two_agents import SERVERS, Written, build, lock, written_agents
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import LoadOptions, inspect_agent, load_agent
 from stepflow.definition.rule_of_two import UNKNOWN, Circumstances, find_exposures
-from stepflow.domain.agent.problem import Inspection, Severity
+from stepflow.domain.agent.definition import Inspection
 from stepflow.domain.words import Network
-from stepflow.errors import DefinitionError
+from stepflow.errors import DefinitionError, Severity
 
 HERE = Path(__file__).parent
 SHARED = Path(os.environ.get("STEPFLOW_SHARED") or HERE.parents[2] / "shared")

@@ -11,7 +11,7 @@ from load_cases import DEFINITIONS, edit_json
 
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import validate_agent
-from stepflow.domain.agent.problem import Example, LintRule
+from stepflow.errors import Example, LintRule
 from tests.golden import assert_golden
 
 ROOT = Path(__file__).parents[2]

@@ -11,12 +11,20 @@ from typing import Any
 from stepflow.definition.agent import OPTIONAL, REQUIRED, check_arguments
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import load_agent, validate_agent
-from stepflow.definition.published_schemas import agent_schema, check_schema, gate_schema
-from stepflow.definition.shapes import CONDITION_NAMES, MOVES, OLD_VERDICT_TYPES, TOP_NAMES, field_notes
-from stepflow.domain.agent.problem import Example, LintRule, Problem
+from stepflow.definition.shapes import (
+    CONDITION_NAMES,
+    MOVES,
+    OLD_VERDICT_TYPES,
+    TOP_NAMES,
+    agent_schema,
+    check_schema,
+    field_notes,
+    gate_schema,
+)
 from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, VerdictType
 from stepflow.engine.extract import EXTRACTORS
 from stepflow.engine.prompt.render import TEMPLATE_KEYS
+from stepflow.errors import Example, LintRule, Problem
 from tests.definition.load_cases import Case, cases
 from tests.docs.page import ROOT
 from tests.docs.reference_words import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from stepflow.domain.agent.definition import McpServer, McpTool
+from stepflow.domain.agent.agent_settings import McpServer, McpTool
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ModelFault, ModelTurn, Refusal, StopReason, Usage
 from stepflow.domain.event import (

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prompt_parts import NONCE, make_agent, make_facts, make_gate, make_state, make_step, texts, variables_of
 
-from stepflow.domain.agent.definition import Skill, SourceText
+from stepflow.domain.agent.agent_settings import Skill
+from stepflow.domain.agent.definition import SourceText
 from stepflow.domain.flow import FormatError
 from stepflow.domain.words import Intent
 from stepflow.engine.prompt.render import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from prompt_parts import make_agent, make_step
 
-from stepflow.domain.agent.definition import AgentDefinition, Skill
+from stepflow.domain.agent.agent_settings import Skill
+from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.conversation import ToolUse
 from stepflow.engine.conversation import read_skill
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tests.servers
-from stepflow.domain.agent.definition import McpServer, digest_of
+from stepflow.domain.agent.agent_settings import McpServer, digest_of
 from stepflow.domain.words import Isolation
 from stepflow.mcp.servers import OpenServers
 from stepflow.mcp.transports import RemoteAccess

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from stepflow.domain.agent.definition import McpServer, McpTool, digest_of, mcp_name
+from stepflow.domain.agent.agent_settings import McpServer, McpTool, digest_of, mcp_name
 from stepflow.domain.conversation import ToolResult, ToolUse
 from stepflow.mcp.servers import OpenServers, ToolsWithServers
 from stepflow.sandbox.box import Toolbox

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from stepflow.domain.agent.definition import mcp_name
+from stepflow.domain.agent.agent_settings import mcp_name
 from stepflow.domain.checkout import SnapshotInfo
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
 from stepflow.domain.event import Event, SnapshotTaken, ToolStarted

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 import trustme
 
-from stepflow.domain.agent.definition import McpServer
+from stepflow.domain.agent.agent_settings import McpServer
 from stepflow.domain.connection import Connection
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import InputError

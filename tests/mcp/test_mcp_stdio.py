@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from stepflow.domain.agent.definition import McpTool
+from stepflow.domain.agent.agent_settings import McpTool
 from stepflow.domain.conversation import ToolUse
 from stepflow.errors import DefinitionError
 from stepflow.mcp.servers import OpenServers

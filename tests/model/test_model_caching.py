@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asking import ask
 
-from stepflow.domain.agent.tools import TOOL_SPECS
+from stepflow.domain.agent.agent_settings import TOOL_SPECS
 from stepflow.domain.conversation import Message, text_block
 from stepflow.model.wire import mark_prefix, request_body
 

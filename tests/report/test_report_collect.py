@@ -10,13 +10,13 @@ from jsonschema import Draft202012Validator
 from plausible_run import AGENT, BEGAN, ENTRIES, STARTED, TIMED, entries_of
 
 from stepflow.domain import event as events
-from stepflow.domain.agent.problem import Problem, Severity
 from stepflow.domain.checkout import DiffStat, LineCounts
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import ApprovalAsked, EffectKind, EffectStatus
 from stepflow.domain.reports.report import CheckResult, RunReport
 from stepflow.domain.words import Intent, Outcome, Permission, Stage, StepKind
+from stepflow.errors import Problem, Severity
 from stepflow.report.collect import WRITTEN, ReportFacts, collect_report
 from stepflow.report.document import read_report, report_json, report_schema
 from tests.golden import assert_golden

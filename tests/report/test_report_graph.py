@@ -17,9 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plausible_run import AGENT, ENTRIES, STEPS
 
-from stepflow.domain.agent.agent_settings import Rung
-from stepflow.domain.agent.definition import AgentDefinition, Branch, Gate, McpServer, McpTool, Target
-from stepflow.domain.agent.problem import Exposure
+from stepflow.domain.agent.agent_settings import McpServer, McpTool, Rung
+from stepflow.domain.agent.definition import AgentDefinition, Branch, Exposure, Gate, Target
 from stepflow.domain.words import Effort, FollowUpKind, Intent, Outcome
 from stepflow.report.collect import collect_report
 from stepflow.report.flow_graph import flow_graph, graph_json, mermaid_graph, walked_path

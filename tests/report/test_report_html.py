@@ -17,13 +17,13 @@ from page_of import PageReader, events_of, page_of
 from plausible_run import AGENT, ENTRIES, STEPS, entries_of
 
 from stepflow.domain import event as events
-from stepflow.domain.agent.problem import Problem, Severity
 from stepflow.domain.checkout import FileDiff, PageDiffs, StepDiff
 from stepflow.domain.conversation import Substitution, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.run import ImageProblem, ImagesRead, ImageType, Issue, IssueImage
 from stepflow.domain.text import RemovalKind, RemovedPiece, TextRemoved
 from stepflow.domain.words import Outcome, StepKind
+from stepflow.errors import Problem, Severity
 from stepflow.report.collect import collect_report
 from stepflow.report.page import LONGEST_TEXT, report_html
 from stepflow.report.safe_text import spell_unseen

@@ -16,7 +16,7 @@ import pytest
 
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import LoadOptions, inspect_agent
-from stepflow.domain.agent.problem import Severity
+from stepflow.errors import Severity
 from stepflow.report.document import sarif_log
 from tests.definition.load_cases import cases
 

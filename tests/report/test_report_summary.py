@@ -13,7 +13,6 @@ from plausible_run import AGENT, ENTRIES
 
 from stepflow.boundary.plan import LONGEST_OWN
 from stepflow.domain.agent.agent_settings import ClimbCause
-from stepflow.domain.agent.problem import Problem, Severity
 from stepflow.domain.checkout import DiffStat, LineCounts
 from stepflow.domain.connection import HostRequests
 from stepflow.domain.conversation import Refusal
@@ -21,6 +20,7 @@ from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.reports.report import CheckResult, ModelChange, RunReport
 from stepflow.domain.text import RemovalKind, RemovedPiece, RemovedText
 from stepflow.domain.words import Effort, Intent, Outcome, Stage
+from stepflow.errors import Problem, Severity
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.safe_text import code, fence, html_text, link, one_line, plain, reveal, width
 from stepflow.report.summary import comment_summary, final_words, job_summary, verification

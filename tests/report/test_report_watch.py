@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from plausible_run import AGENT, BEGAN, ENTRIES, STARTED, entries_of
 
 from stepflow.domain import event as events
-from stepflow.domain.agent.problem import Problem, Severity
 from stepflow.domain.conversation import Usage
 from stepflow.domain.run import Limits
 from stepflow.domain.text import count, cut, usd
 from stepflow.domain.words import Intent, Outcome, Stage, StepKind
+from stepflow.errors import Problem, Severity
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.diagnostic import annotation, problem_annotations
 from stepflow.report.log import ActionLog, RunLog, TerminalLog, folded_traceback

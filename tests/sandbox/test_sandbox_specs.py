@@ -7,8 +7,8 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
-from stepflow.domain.agent.definition import McpServer, McpTool
-from stepflow.domain.agent.tools import TOOL_SPECS, effective_tools
+from stepflow.domain.agent.agent_settings import TOOL_SPECS, McpServer, McpTool
+from stepflow.domain.agent.definition import effective_tools
 from stepflow.domain.words import PermissionMode, StepKind
 from tests.build import make_agent, make_step
 

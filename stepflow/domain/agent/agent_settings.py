@@ -1,18 +1,24 @@
-"""Settings from an agent's files that other rooms read as written, among them the models that a step may use, and
-the base class of all models of these files."""
+"""Settings from an agent's files that other rooms read as written, with the base class of all models of these files;
+among them the models that a step may use, skills, and tools: those of MCP servers, and the built-in ones as data."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
+from stepflow.domain.conversation import ToolSpec
 from stepflow.domain.effect import AllowedEffect
-from stepflow.domain.json import JsonValue
+from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import CloseBy, ClosureAction, Effort
 
 #: Marks a key for which `null` means the same as an absent key.
@@ -107,6 +113,8 @@ class Parameter(FileModel):
     validation: ParameterRules | None = None
 
 
+#: The highest token limit that agent.json may set for one answer. No model of the Messages API gives more.
+LARGEST_OUTPUT = 128_000
 #: Default limits on what the commits of a run may change.
 DEFAULT_MOST_FILES = 300
 DEFAULT_MOST_BYTES = 8 * 1024 * 1024
@@ -268,3 +276,159 @@ class ModelChanged:
 
     def __str__(self) -> str:
         return f"{'the fallback model ' if self.fallback else ''}{self.to} takes over from {self.before}"
+
+
+#: The main file of a skill. A folder that contains it is a skill.
+SKILL_FILE = "SKILL.md"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skill:
+    """An Agent Skill as loaded. `files` maps paths in `folder` to their texts; `folder` is relative to the repository
+    root."""
+
+    name: str
+    description: str
+    folder: str
+    files: Mapping[str, str]
+
+    def address(self, file: str = SKILL_FILE) -> str:
+        """Return the address by which a model reads the frozen text of a file. It cannot be mistaken for a path in a
+        checkout."""
+        return f"skill://{self.name}/{file}"
+
+
+#: The prefix of MCP tool names: `mcp__<server>__<tool>`.
+MCP_PREFIX = "mcp__"
+#: A reference in a header to a value of the input `mcp-secrets`. The group is the value's name.
+SECRET_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class McpTool(BaseModel):
+    """A tool as listed by its server and pinned by a lock file."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, alias_generator=to_camel, validate_by_name=True)
+
+    name: str
+    description: str
+    input_schema: JsonObject
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpServer:
+    """A server of `mcpServers` in agent.json.
+
+    A server with a `command` (program and arguments) runs in the sandbox, with `env` and the few variables that every
+    program needs. A server with a `url` is called from outside the sandbox; in its `headers`, `${NAME}` refers to a
+    value of the input `mcp-secrets`. `tools` are pinned by the lock file, and `digest` is their digest.
+    """
+
+    name: str
+    command: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    url: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    tools: tuple[McpTool, ...] = ()
+    digest: str = ""
+
+    @property
+    def secret_names(self) -> tuple[str, ...]:
+        """Return the names of the `mcp-secrets` values that its headers refer to."""
+        return tuple(dict.fromkeys(name for value in self.headers.values() for name in SECRET_REFERENCE.findall(value)))
+
+    def spec_of(self, tool: McpTool) -> ToolSpec:
+        """Return the tool as offered to a model."""
+        return ToolSpec(
+            name=mcp_name(self.name, tool.name), description=tool.description, input_schema=tool.input_schema
+        )
+
+
+def mcp_name(server: str, tool: str) -> str:
+    """Return the name that steps and models use for a server's tool."""
+    return f"{MCP_PREFIX}{server}__{tool}"
+
+
+def digest_of(tools: Iterable[McpTool]) -> str:
+    """Return a SHA-256 over the names, descriptions and schemas of the tools, regardless of their order."""
+    listed = sorted([tool.name, tool.description, json.dumps(tool.input_schema, sort_keys=True)] for tool in tools)
+    return f"sha256:{hashlib.sha256(json.dumps(listed).encode()).hexdigest()}"
+
+
+def _tool(name: str, description: str, *required: str, **properties: JsonObject) -> ToolSpec:
+    schema: JsonObject = {"type": "object", "properties": {**properties}}
+    if required:
+        schema["required"] = list(required)
+    return ToolSpec(name=name, description=description, input_schema=schema)
+
+
+_TEXT: JsonObject = {"type": "string"}
+_FLAG: JsonObject = {"type": "boolean"}
+
+# Every request includes these texts, so each fact appears only once. The system prompt says that paths are relative to
+# the repository root. Facts that models already know about such tools are left out.
+BASH = _tool(
+    "bash",
+    "Runs `command` in a bash shell that starts in the repository root and has no standard input. Output and errors "
+    "are one stream, cut in the middle if long. The step's end, a timeout and `restart` (without `command`) end the "
+    "shell and all it started; a fresh one follows. Send a background process's output to a file.",
+    command=_TEXT,
+    restart=_FLAG,
+    timeout_ms={"type": "integer", "minimum": 0, "default": 120_000},
+)
+_READ = _tool(
+    "read",
+    "Reads a text file, without line numbers.",
+    "file_path",
+    file_path=_TEXT,
+    view_range={
+        "type": "array",
+        "items": {"type": "integer"},
+        "minItems": 2,
+        "maxItems": 2,
+        "description": "First and last line, from 1; a last 0 means the end.",
+    },
+)
+_WRITE = _tool(
+    "write",
+    "Creates or replaces a text file with `content`; makes missing folders.",
+    "file_path",
+    "content",
+    file_path=_TEXT,
+    content=_TEXT,
+)
+_EDIT = _tool(
+    "edit",
+    "Replaces `old_string` in a file (exact, with its white space, and unique unless `replace_all`) with `new_string`.",
+    "file_path",
+    "old_string",
+    "new_string",
+    file_path=_TEXT,
+    old_string=_TEXT,
+    new_string=_TEXT,
+    replace_all=_FLAG,
+)
+_GLOB = _tool(
+    "glob",
+    "Lists files and folders whose path below `path` (default: the root) fits a pattern such as `src/**/*.{py,pyi}`. "
+    "Leaves out symbolic links, `.git`, and, unless named, `node_modules`, `.venv` and `__pycache__`.",
+    "pattern",
+    pattern=_TEXT,
+    path=_TEXT,
+)
+_GREP = _tool(
+    "grep",
+    "Gives `path:line:text` for each text line in the file or folder `path` (default: the root) that a Python regular "
+    "expression matches. Leaves out what glob does.",
+    "pattern",
+    pattern=_TEXT,
+    path=_TEXT,
+)
+
+#: Keyed by the names used in `allowedTools`.
+TOOL_SPECS_BY_NAME = MappingProxyType(
+    {"Bash": BASH, "Read": _READ, "Write": _WRITE, "Edit": _EDIT, "Glob": _GLOB, "Grep": _GREP}
+)
+TOOL_SPECS: tuple[ToolSpec, ...] = tuple(TOOL_SPECS_BY_NAME.values())
+#: Any other name in `allowedTools` is ignored, with SF210.
+KNOWN_TOOL_NAMES = frozenset(TOOL_SPECS_BY_NAME)
+READ_ONLY_TOOLS = frozenset({"Read", "Glob", "Grep"})

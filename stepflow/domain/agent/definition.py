@@ -5,21 +5,29 @@ Both dialects of the registry compile to the same graph of steps. Later changes 
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from pydantic import BaseModel, ConfigDict
-from pydantic.alias_generators import to_camel
-
-from stepflow.domain.agent.agent_settings import GitHubSettings, Ladder, Parameter, Rung, StepCommand
-from stepflow.domain.agent.problem import Problem
+from stepflow.domain.agent.agent_settings import (
+    BASH,
+    KNOWN_TOOL_NAMES,
+    READ_ONLY_TOOLS,
+    TOOL_SPECS_BY_NAME,
+    GitHubSettings,
+    Ladder,
+    McpServer,
+    Parameter,
+    Rung,
+    Skill,
+    StepCommand,
+    mcp_name,
+)
 from stepflow.domain.conversation import ToolSpec
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.proof import ProofSettings
 from stepflow.domain.run import GuidanceFile, Limits
+from stepflow.domain.text import count
 from stepflow.domain.words import (
     CHECK_DIALECT_LIMIT,
     Dialect,
@@ -33,6 +41,7 @@ from stepflow.domain.words import (
     StepKind,
     VerdictType,
 )
+from stepflow.errors import Problem, Severity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,26 +57,6 @@ class SourceText:
 def guidance_files(texts: Iterable[SourceText]) -> list[GuidanceFile]:
     """Return the files of these texts, with the number of bytes shown from each."""
     return [GuidanceFile(file=text.file, bytes=len(text.text.encode())) for text in texts]
-
-
-#: The main file of a skill. A folder that contains it is a skill.
-SKILL_FILE = "SKILL.md"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Skill:
-    """An Agent Skill as loaded. `files` maps paths in `folder` to their texts; `folder` is relative to the repository
-    root."""
-
-    name: str
-    description: str
-    folder: str
-    files: Mapping[str, str]
-
-    def address(self, file: str = SKILL_FILE) -> str:
-        """Return the address by which a model reads the frozen text of a file. It cannot be mistaken for a path in a
-        checkout."""
-        return f"skill://{self.name}/{file}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,20 +306,6 @@ class AgentVerdict:
     handler: SourceText | None = None
 
 
-#: The highest token limit that agent.json may set for one answer. No model of the Messages API gives more.
-LARGEST_OUTPUT = 128_000
-#: A check that the engine adds to every agent: whether the boundary would refuse the closing. It runs before the
-#: validators.
-BOUNDARY_RULES = Validator(
-    name="boundary-rules",
-    command="",
-    success=ExitCode(code=0),
-    pattern=FailurePattern(
-        name="boundary-rules",
-        description="What this closing asks for breaks a rule of what may be written to GitHub.",
-        edition="failed",
-    ),
-)
 DEFAULT_MODEL = "opus"
 
 
@@ -424,57 +399,91 @@ class AgentDefinition:
         return min(iterations, CHECK_DIALECT_LIMIT) if self.dialect is Dialect.CHECK else iterations
 
 
-#: The prefix of MCP tool names: `mcp__<server>__<tool>`.
-MCP_PREFIX = "mcp__"
-#: A reference in a header to a value of the input `mcp-secrets`. The group is the value's name.
-SECRET_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+def effective_tools(agent: AgentDefinition, step: Step, working_directory: str = ".") -> Mapping[str, ToolSpec]:
+    """Return the tools that a step's model is offered, by their names in definitions (flow.md §14). Built-in tools come
+    first, in the order of `TOOL_SPECS`, then MCP tools in the order of their servers.
 
-
-class McpTool(BaseModel):
-    """A tool as listed by its server and pinned by a lock file."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, alias_generator=to_camel, validate_by_name=True)
-
-    name: str
-    description: str
-    input_schema: JsonObject
+    A step of any kind may have any tool; no tool holds a token. Unknown names are ignored.
+    """
+    pinned = {
+        mcp_name(server.name, tool.name): server.spec_of(tool) for server in agent.mcp_servers for tool in server.tools
+    }
+    named = KNOWN_TOOL_NAMES if agent.allowed_tools is None else KNOWN_TOOL_NAMES & agent.allowed_tools
+    if step.tools is not None:
+        named = (named | pinned.keys()) & {*step.tools}
+    if (step.permission_mode or agent.permission_mode) is PermissionMode.PLAN:
+        # A server can claim anything about its tools, so none of them counts as read-only.
+        named = named & READ_ONLY_TOOLS
+    own = dict(TOOL_SPECS_BY_NAME)
+    if working_directory != ".":
+        starts = f"starts in {working_directory}/, below the repository root,"
+        own["Bash"] = replace(BASH, description=BASH.description.replace("starts in the repository root", starts))
+    return {name: spec for name, spec in {**own, **pinned}.items() if name in named}
 
 
 @dataclass(frozen=True, kw_only=True)
-class McpServer:
-    """A server of `mcpServers` in agent.json.
+class Exposure:
+    """What meets in a step's conversation, in a private repository or in a public one. Each part names where it is
+    from."""
 
-    A server with a `command` (program and arguments) runs in the sandbox, with `env` and the few variables that every
-    program needs. A server with a `url` is called from outside the sandbox; in its `headers`, `${NAME}` refers to a
-    value of the input `mcp-secrets`. `tools` are pinned by the lock file, and `digest` is their digest.
-    """
-
-    name: str
-    command: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    url: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    tools: tuple[McpTool, ...] = ()
-    digest: str = ""
+    step_id: str
+    private_repository: bool
+    #: Text that strangers can write.
+    untrusted: tuple[str, ...] = ()
+    #: What not everybody may see.
+    private: tuple[str, ...] = ()
+    #: Where what the model knows can go.
+    ways_out: tuple[str, ...] = ()
+    #: Why the step may have all three; empty if the definition does not say.
+    accepted: str = ""
 
     @property
-    def secret_names(self) -> tuple[str, ...]:
-        """Return the names of the `mcp-secrets` values that its headers refer to."""
-        return tuple(dict.fromkeys(name for value in self.headers.values() for name in SECRET_REFERENCE.findall(value)))
+    def has_all(self) -> bool:
+        """Whether all three meet."""
+        return bool(self.untrusted and self.private and self.ways_out)
 
-    def spec_of(self, tool: McpTool) -> ToolSpec:
-        """Return the tool as offered to a model."""
-        return ToolSpec(
-            name=mcp_name(self.name, tool.name), description=tool.description, input_schema=tool.input_schema
-        )
+    @property
+    def breaks_rule(self) -> bool:
+        """Whether all three meet and nobody accepts it."""
+        return self.has_all and not self.accepted
+
+    @property
+    def repository(self) -> str:
+        """The kind of repository."""
+        return "private" if self.private_repository else "public"
+
+    def __str__(self) -> str:
+        return "; ".join(f"{part} ({', '.join(sources)})" for part, sources in self.parts.items() if sources)
+
+    @property
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        """Where each of the three is from, by its name; empty for one that is not there."""
+        return {
+            "text that strangers can write": self.untrusted,
+            "something private": self.private,
+            "a way out": self.ways_out,
+        }
 
 
-def mcp_name(server: str, tool: str) -> str:
-    """Return the name that steps and models use for a server's tool."""
-    return f"{MCP_PREFIX}{server}__{tool}"
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """The problems of one agent."""
+
+    problems: tuple[Problem, ...]
+    #: Where the agent was read; None if its folder was refused.
+    folder: str | None = None
+    #: Problems name files below this prefix.
+    prefix: str = ""
+    #: Contents of the files with problems, by `Problem.file`.
+    texts: Mapping[str, str] = field(default_factory=dict)
+    #: Names of the MCP tools that its steps may use.
+    mcp_tools: tuple[str, ...] = ()
+    #: What meets in its steps, by the rule of two; empty if it has other errors.
+    exposures: tuple[Exposure, ...] = ()
 
 
-def digest_of(tools: Iterable[McpTool]) -> str:
-    """Return a SHA-256 over the names, descriptions and schemas of the tools, regardless of their order."""
-    listed = sorted([tool.name, tool.description, json.dumps(tool.input_schema, sort_keys=True)] for tool in tools)
-    return f"sha256:{hashlib.sha256(json.dumps(listed).encode()).hexdigest()}"
+def count_problems(problems: Iterable[Problem]) -> str:
+    """Describe in words how many problems of each severity there are."""
+    counts = Counter(problem.severity for problem in problems)
+    words = [count(counts[severity], severity) for severity in Severity if counts[severity]]
+    return ", ".join(words) or "no problems"

@@ -13,7 +13,6 @@ from enum import StrEnum
 from typing import ClassVar, Literal
 
 from stepflow.domain.agent.agent_settings import ClimbCause
-from stepflow.domain.agent.problem import Problem
 from stepflow.domain.checkout import BaseCheck, DiffStat
 from stepflow.domain.connection import HostRequests
 from stepflow.domain.conversation import Usage
@@ -23,6 +22,7 @@ from stepflow.domain.proof import Proof
 from stepflow.domain.run import FollowUp, GuidanceFile, IssueImage, ReviewedPull
 from stepflow.domain.text import RemovedText
 from stepflow.domain.words import Dialect, Effort, Intent, Outcome, Stage, StepKind, VerdictType
+from stepflow.errors import Problem
 
 #: Fields of a run's report and history whose names differ in JSON.
 NAMES_IN_JSON = {"final_step_id": "final_step", "step_id": "step"}

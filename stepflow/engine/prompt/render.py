@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, fields, replace
 
 from pydantic.alias_generators import to_camel
 
-from stepflow.domain.agent.definition import AgentDefinition, Gate, Skill, SourceText, Step, StepPrompt, ValidationEntry
+from stepflow.domain.agent.agent_settings import Skill
+from stepflow.domain.agent.definition import AgentDefinition, Gate, SourceText, Step, StepPrompt, ValidationEntry
 from stepflow.domain.conversation import Substitution, image_block, text_block
 from stepflow.domain.flow import FormatError, RunState, ValidatorFailure
 from stepflow.domain.json import JsonObject, JsonValue, as_text, compact, map_texts
