@@ -32,6 +32,10 @@ _FAILED = frozenset({"failure", "timed_out"})
 _Text = Annotated[str, BeforeValidator(lambda text: text or "")]
 #: The number of an account that has none is null at times.
 _AccountId = Annotated[int, BeforeValidator(lambda number: number or NOBODY)]
+#: GitHub sends null for a node that the token may not read, and for an empty list.
+WITHOUT_NULL = BeforeValidator(
+    lambda nodes: [node for node in nodes if node is not None] if isinstance(nodes, list) else nodes or ()
+)
 _LabelName = Annotated[str, _inner("name")]
 _Oid = Annotated[str, _inner("sha")]
 
@@ -51,10 +55,9 @@ N = TypeVar("N", bound=Answer)
 
 
 class ListPage(Answer, Generic[N]):
-    """A page of a GraphQL list; `after` requests the next page, if there is one. GitHub sends null for a
-    node that the token may not read."""
+    """A page of a GraphQL list; `after` requests the next page, if there is one."""
 
-    nodes: Annotated[tuple[N, ...], BeforeValidator(lambda nodes: tuple(filter(None, nodes or ())))]
+    nodes: Annotated[tuple[N, ...], WITHOUT_NULL]
     more: bool = Field(False, validation_alias=AliasPath("pageInfo", "hasNextPage"))
     after: _Text = Field("", validation_alias=AliasPath("pageInfo", "endCursor"))
 

@@ -18,7 +18,7 @@ from pydantic import AliasPath, BeforeValidator, Field
 from stepflow.boundary.github_api import GitHubReader
 from stepflow.boundary.github_client import NotGitHub
 from stepflow.boundary.github_failures import ISSUE_LIST, PULL_REQUEST, ReadSubject
-from stepflow.boundary.github_types import Answer, ListPage, N
+from stepflow.boundary.github_types import WITHOUT_NULL, Answer, ListPage, N
 from stepflow.boundary.own_texts import NUMBER, Marker, read_author, read_marker
 from stepflow.domain.reports.ledger import DAYS_TO_REVERT, AgentChange, AgentRun, RepositoryHistory, RunRecord
 from stepflow.domain.text import Spent
@@ -85,7 +85,6 @@ _ROUNDING = 0.0001
 #: GitHub sends null for what is gone.
 _String = Annotated[str, BeforeValidator(lambda text: text or "")]
 _EMPTY: dict[str, object] = {"nodes": ()}
-_WITHOUT_NULL = BeforeValidator(lambda nodes: tuple(filter(None, nodes or ())))
 
 
 class _RateLimit(Answer):
@@ -130,7 +129,7 @@ class _PullRequest(_Issue):
     merged_at: datetime | None = Field(validation_alias="mergedAt")
     merge_commit: _String = Field("", validation_alias=AliasPath("mergeCommit", "oid"))
     commit_count: int = Field(validation_alias=AliasPath("commits", "totalCount"))
-    commits: Annotated[tuple[_CommitOfPull, ...], _WITHOUT_NULL] = Field(validation_alias=AliasPath("commits", "nodes"))
+    commits: Annotated[tuple[_CommitOfPull, ...], WITHOUT_NULL] = Field(validation_alias=AliasPath("commits", "nodes"))
 
     def is_only_by(self, account: str) -> bool:
         """Whether the account made every commit. Beyond the hundred that are read, nobody knows."""

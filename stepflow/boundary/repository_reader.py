@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
-from pydantic import AliasPath, BeforeValidator, Field
+from pydantic import AliasPath, Field
 
 from stepflow.boundary.github_api import GitHubReader
 from stepflow.boundary.github_client import LONGEST_TEXT
@@ -39,11 +39,6 @@ class Artifact(Answer):
 
     id: int
     is_expired: bool = Field(validation_alias="expired")
-
-
-#: Null for a commit that is gone.
-_Oid = Annotated[str, BeforeValidator(lambda commit: commit["oid"] if commit else "")]
-_LastHeadline = Annotated[str, BeforeValidator(lambda nodes: nodes[-1]["commit"]["messageHeadline"] if nodes else "")]
 
 
 class RenamedTitle(Answer):
@@ -76,9 +71,9 @@ class MergedPull(Answer):
     number: int
     url: str
     opened_at: datetime = Field(validation_alias="createdAt")
-    merge: _Oid = Field(validation_alias="mergeCommit")
+    merge: str = Field("", validation_alias=AliasPath("mergeCommit", "oid"))
     commits: int = Field(validation_alias=AliasPath("commits", "totalCount"))
-    headline: _LastHeadline = Field(validation_alias=AliasPath("commits", "nodes"))
+    headline: str = Field("", validation_alias=AliasPath("commits", "nodes", 0, "commit", "messageHeadline"))
     issues: tuple[ClosedIssue, ...] = Field((), validation_alias=AliasPath("closingIssuesReferences", "nodes"))
 
 

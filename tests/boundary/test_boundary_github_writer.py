@@ -1,4 +1,4 @@
-"""PyGithub against a loopback GitHub; every exchange is held against GitHub's published description."""
+"""The writer against a loopback GitHub; every exchange is held against GitHub's published description."""
 
 from collections.abc import Callable
 
