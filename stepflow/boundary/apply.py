@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, assert_never
 from urllib.parse import quote
 
-from stepflow.boundary.bundle_push import BundlePush
+from stepflow.boundary.bundle_push import BundlePush, Pushed
 from stepflow.boundary.github_failures import FORBIDDEN, NOT_FOUND, UNPROCESSABLE, WriteFailed
 from stepflow.boundary.github_types import Comment, PullRequest, Release, ReviewThread
 from stepflow.boundary.own_texts import (
@@ -31,10 +31,8 @@ from stepflow.boundary.own_texts import (
     whole_cost,
     workflow_lines,
 )
-from stepflow.boundary.plan import Plan
-from stepflow.boundary.settings import Refused, check_actor
-from stepflow.boundary.submit_review import ReviewSubmission
-from stepflow.boundary.target_branch import Pushed, closed_meanwhile
+from stepflow.boundary.review import ReviewSubmission
+from stepflow.boundary.settings import Plan, Refused, check_actor
 from stepflow.domain.effect import (
     AddLabels,
     AnswerThreads,
@@ -274,7 +272,12 @@ class EffectWriter:
                 raise
             return
         if pull.state != "open":
-            raise closed_meanwhile(pull)
+            end = "merged" if pull.merged_at else "closed"
+            raise Refused(
+                f"pull request #{pull.number} was {end} while the run worked on it, so nothing was pushed.",
+                hint="Reopen it and start the run again with a comment `/stepflow run`, or put the label on the issue "
+                "again for a new pull request.",
+            )
 
     def _answer_threads(self, effect: AnswerThreads) -> Receipt:
         """Reply once in each thread, and resolve those that were applied. Threads that were deleted, or that belong to

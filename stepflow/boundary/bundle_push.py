@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tempfile
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -24,28 +24,25 @@ from stepflow.boundary.commit_check import (
     check_commits,
     clean_message,
     compare_trees,
+    read_commits,
+    read_trailers,
     tree_of,
 )
-from stepflow.boundary.git import Git, GitFailed, Remote
+from stepflow.boundary.git import HEADS, Git, GitFailed, Remote
 from stepflow.boundary.github_failures import CONFLICT, NOT_FOUND, UNPROCESSABLE, WriteFailed
 from stepflow.boundary.github_types import Account, CommitNow
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES, Refused
-from stepflow.boundary.target_branch import (
-    HEADS,
-    RUN_TRAILER,
-    Branches,
-    Pushed,
-    has_marks,
-    moved_on,
-    read_branches,
-    read_own_commits,
-)
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHubWriter
 
+RUN_TRAILER = "Stepflow-Run"
+MOST_BRANCHES = 20
+#: How far below its tip a branch is followed. Commits of the base that lie deeper count as the branch's own, so that
+#: the branch is left alone.
+DEPTH = 1000
 LONGEST_HEADER = 1024 * 1024
 #: Git checks the pack itself: `index-pack --strict` does so in every version, fetching from a bundle only in some.
 _HEADER = re.compile(rb"# v[23] git bundle\n(?:@object-format=sha(?:1|256)\n)?(?:[-0-9a-f].*\n)+\n")
@@ -54,6 +51,93 @@ _TIP = re.compile(rb"(?m)^([0-9a-f]{40,64}) HEAD$")
 #: Statuses of the API when somebody else was faster. GraphQL errors without a known type count as 400, and a moved ref
 #: may be among them; a deleted one is 404.
 _SOMEBODY_WAS_FASTER = (400, NOT_FOUND, CONFLICT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pushed:
+    """The commit that now is the tip of the branch; `note` is what else people should know of it."""
+
+    branch: str
+    commit: str
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Branches:
+    """The branches of the server whose name begins like ours, and its default branch with its tip."""
+
+    tips: dict[str, str]
+    default: str
+    default_tip: str
+
+    def demand_other_than_default(self, branch: str) -> None:
+        """Raises `Refused` for the default branch, which no run writes to."""
+        if branch == self.default:
+            raise Refused(f"{branch} is the repository's default branch")
+
+    def names(self, branch: str) -> list[str]:
+        """The names that the commits may go to, best first. Raises `Refused` for the default branch."""
+        self.demand_other_than_default(branch)
+        names = [branch, *(f"{branch}-{number}" for number in range(2, MOST_BRANCHES + 1))]
+        return [name for name in names if name != self.default]
+
+    def choose(self, branch: str, is_ours: Callable[[str], bool]) -> str:
+        """The branch that is ours, else the first free name. `is_ours` is asked with the tip of a branch."""
+        names = self.names(branch)
+        ours = next((name for name in names if name in self.tips and is_ours(self.tips[name])), None)
+        chosen = ours or next((name for name in names if name not in self.tips), None)
+        if chosen is None:
+            raise BoundaryError(
+                f"{branch} and {MOST_BRANCHES - 1} more branches like it contain somebody else's commits.",
+                hint="Delete those that are not needed any more.",
+            )
+        return chosen
+
+
+def has_marks(message: str, marks: Mapping[str, str]) -> bool:
+    """Whether the message ends with these trailers, as the engine writes them: with a run, and no other trailer."""
+    trailers = read_trailers(message)
+    return RUN_TRAILER in trailers and {RUN_TRAILER: trailers[RUN_TRAILER], **marks} == trailers
+
+
+def read_own_commits(history: Git, tip: str, branches: Branches, base: str) -> tuple[Commit, ...]:
+    """The commits of the branch with this tip that are neither in the base nor in the default branch, or else its tip;
+    the newest first: what somebody else has put on top is met first.
+
+    `history` is a repository for this purpose alone: it gets commits without their trees.
+    """
+    known = tuple(dict.fromkeys(oid for oid in (base, branches.default_tip) if oid))
+    history.run_remote(
+        "fetch", "--quiet", "--no-tags", "--filter=tree:0", f"--depth={DEPTH}", history.remote.url, tip, *known
+    )  # fmt: skip
+    commits = read_commits(history, tip, *(f"^{oid}" for oid in known))
+    return commits[::-1] or read_commits(history, "--max-count=1", tip)
+
+
+def moved_on(branch: str, tip: str, base: str) -> Refused:
+    """Nothing is put on top of what others have pushed since the run began at the commit `base`; `tip` is empty where
+    they have deleted the branch."""
+    now = f"is now at {tip[:12]}" if tip else "is gone"
+    return Refused(
+        f"somebody else has changed the branch {branch} meanwhile: it {now}, and the run began at "
+        f"{base[:12]}. Nothing was pushed to it.",
+        hint="Start the run again with a comment `/stepflow run` on the pull request.",
+    )
+
+
+def read_branches(git: Git, branch: str) -> Branches:
+    """The branches of the server now."""
+    tips, default, default_tip = {}, "", ""
+    listed = git.run_remote("ls-remote", "--symref", git.remote.url, "HEAD", f"{HEADS}{branch}*")
+    for line in listed.decode().splitlines():
+        value, _, name = line.partition("\t")
+        if name == "HEAD" and value.startswith("ref: "):
+            default = value.removeprefix("ref: ").removeprefix(HEADS)
+        elif name == "HEAD":
+            default_tip = value
+        elif name.startswith(HEADS):
+            tips[name.removeprefix(HEADS)] = value
+    return Branches(tips=tips, default=default, default_tip=default_tip)
 
 
 @dataclass(frozen=True, kw_only=True)

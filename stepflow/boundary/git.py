@@ -1,4 +1,5 @@
-"""Runs git in a private bare repository, never in the checkout, with an environment that starts empty."""
+"""Runs git in a private bare repository, never in the checkout, with an environment that starts empty, and asks
+before a run whether its commits could be pushed."""
 
 from __future__ import annotations
 
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import IO, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from stepflow.boundary.github_failures import FORBIDDEN, NOT_FOUND, TOO_MANY, UNAUTHORIZED, GitHubFailed
+from stepflow.boundary.github_failures import FORBIDDEN, NOT_FOUND, TOO_MANY, UNAUTHORIZED, GitHubFailed, WriteFailed
+from stepflow.domain.checkout import excludes_branch
 from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.secrets import Redactor
-from stepflow.errors import BoundaryError
+from stepflow.errors import BoundaryError, InputError
 
 T = TypeVar("T")
 
@@ -158,6 +160,7 @@ def _shorten(written: str) -> str:
     return text if len(text) <= LONGEST_DETAIL else f"{text[:half]} … {text[-half:]}"
 
 
+HEADS = "refs/heads/"
 FIXED_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOCAL_SECONDS, NETWORK_SECONDS = 120, 300
 LONGEST_DETAIL, LONGEST_STDERR = 1_200, 100_000
@@ -384,3 +387,89 @@ def system_authorities() -> Path | None:
     paths = ssl.get_default_verify_paths()
     places = (Path(paths.openssl_cafile), Path(paths.openssl_capath) / "ca-certificates.crt")
     return next((path for path in places if path.is_file()), None)
+
+
+_UNKNOWN = "Whether the run's commits can be pushed could not be checked"
+_IDENTITY = {f"GIT_{role}_{key}": "stepflow" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")}
+
+
+def check_server(
+    remote: Remote, *, pushes: bool, commit: str, branch: str, base: str, is_there: bool = False
+) -> tuple[str, ...]:
+    """Warnings. Raises `InputError` where the commit is not there, where no branch of this name can be made, where the
+    base is missing, or where the token may not push, which only a token that `pushes` is asked; an answer that fails
+    otherwise is only a warning. A branch that `is_there` is one that the run goes on with: then only the token is in
+    question."""
+
+    def check(remote: Remote) -> str:
+        with tempfile.TemporaryDirectory(prefix="stepflow-ask-") as folder:
+            git = Git(Path(folder) / "repository.git", remote, commit=commit)
+            if not is_there:
+                _demand_place(git, commit, branch, base)
+            if pushes:
+                tree = git.run("hash-object", "-t", "tree", "-w", "--stdin").decode().strip()
+                own = git.run("commit-tree", tree, "-m", "probe", env=_IDENTITY).decode().strip()
+                options, ref = ("--dry-run", "--quiet", "--porcelain", "--no-verify"), f"+{own}:{HEADS}{branch}"
+                git.run_remote("push", *options, remote.url, ref, settings={"push.negotiate": "false"})
+        return remote.url
+
+    try:
+        url = remote.follow_move(check)
+    except (GitFailed, WriteFailed) as exc:
+        if isinstance(exc, GitFailed) and pushes and (exc.denied or exc.status == NOT_FOUND):
+            message = f"The run's commits could not be pushed to {remote.url} at its end: {exc.message}"
+            raise InputError(message, hint=exc.hint) from exc
+        return (f"{_UNKNOWN}: {exc.message} {exc.hint}".strip(),)
+    if url != remote.url:
+        return (
+            f"The repository is now at {url}. The checkout and this workflow's runs still know it as {remote.url}.",
+        )
+    return ()
+
+
+def _demand_place(git: Git, commit: str, branch: str, base: str) -> None:
+    tips = _read_tips(git, branch, base)
+    _demand_room(branch, tips)
+    if base and base not in tips:
+        raise InputError(
+            f"The branch `{base}`, which the pull request targets, is not in the repository.",
+            hint="Push it, or set `pullRequest.base` in agent.json to a branch that is there.",
+        )
+    if commit not in tips.values():
+        _demand_commit(git, commit)
+
+
+def _read_tips(git: Git, branch: str, base: str) -> dict[str, str]:
+    parts = branch.split("/")
+    names = {"/".join(parts[:depth]) for depth in range(1, len(parts))} | ({base} if base else set())
+    wanted = (*sorted(HEADS + name for name in names), f"{HEADS}{branch}*")
+    lines = git.run_remote("ls-remote", git.remote.url, *wanted).decode(errors="replace").splitlines()
+    pairs = (line.split("\t") for line in lines)
+    return {name.removeprefix(HEADS): value for value, name in pairs if name.startswith(HEADS)}
+
+
+def _demand_commit(git: Git, commit: str) -> None:
+    try:
+        git.run_remote("fetch", "--quiet", "--no-tags", "--filter=tree:0", "--depth=1", git.remote.url, commit)
+    except GitFailed as exc:
+        if not exc.lacks_commit:
+            raise
+        raise InputError(
+            f"The commit {commit[:12]}, which is checked out, is not in the repository on the server, so nothing "
+            "that builds on it can be pushed.",
+            hint="Push it first. If an earlier step made it: leave its changes uncommitted, or let the "
+            "agent or the input `setup` do what that step does.",
+        ) from exc
+
+
+def _demand_room(branch: str, tips: dict[str, str]) -> None:
+    """Raises `InputError` if the name extends that of an existing branch or the other way around, as in `a` and `a/b`,
+    which git cannot have together."""
+    in_the_way = next((name for name in sorted(tips) if excludes_branch(name, branch)), "")
+    if in_the_way:
+        raise InputError(
+            f"The run's branch would be `{branch}`, and git cannot create it next to the branch `{in_the_way}`, which "
+            "is in the repository.",
+            hint="Set `runner.integrations.github.pullRequest.branchPrefix` in agent.json to another prefix, such as "
+            f"`agents/`, or rename or delete the branch `{in_the_way}`.",
+        )

@@ -86,9 +86,9 @@ class Marker:
     cost: Spent = _NOTHING
     #: The cost of the agent's earlier runs on the issue.
     before: Spent = _NOTHING
-    #: The parts of `cost` that belong to the day and the month of this run; old comments lack both or the month.
+    #: The parts of `cost` that belong to the day and the month of this run.
     periods: tuple[PeriodCost, ...] = ()
-    #: The agent's newest runs on the issue, oldest first; old comments have none.
+    #: The agent's newest runs on the issue, oldest first; none for runs that could not be prepared.
     history: tuple[RunRecord, ...] = ()
 
     def __str__(self) -> str:
@@ -369,8 +369,8 @@ class PullRequestAuthor:
 
 
 def read_author(body: str, branch: str) -> PullRequestAuthor | None:
-    """Read which run wrote our part of a pull request from this branch; None for any other, for a part of an old
-    version, and for one that another workflow copied, such as into a backport: its branch is none of the agent's."""
+    """Read which run wrote our part of a pull request from this branch; None for any other, and for one that
+    another workflow copied, such as into a backport: its branch is none of the agent's."""
     part = _OWN_PART.search(body.replace("\r\n", "\n"))
     records = tuple(_read_records(part["history"])) if part and part["history"] else ()
     if part is None or not records:

@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
-from stepflow.boundary.closing_request import (
-    ClosingRequest,
-    RequestedReview,
-    ReviewPlanner,
-    ThreadAnswer,
-    read_closing_request,
+from stepflow.boundary.output_filter import LONGEST_TEXT, filter_line, filter_text
+from stepflow.boundary.review import RequestedReview, ReviewPlanner, describe_misfit, read_review
+from stepflow.boundary.settings import (
+    BoundarySettings,
+    CommitsInfo,
+    Plan,
+    branch_name,
+    branch_problem,
+    choose_labels,
+    object_to_labels,
 )
-from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_line, filter_text
-from stepflow.boundary.own_texts import PullRequestAuthor, marker_word
-from stepflow.boundary.settings import BoundarySettings, choose_labels, object_to_labels
-from stepflow.boundary.target_branch import branch_name, branch_problem
 from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.effect import (
@@ -37,74 +36,11 @@ from stepflow.domain.effect import (
     ThreadReply,
 )
 from stepflow.domain.flow import FlowResult
-from stepflow.domain.reports.ledger import DIGEST_DIGITS, RunRecord
-from stepflow.domain.run import FollowUp, Issue, ReviewedPull, RunFacts
+from stepflow.domain.json import JsonObject, JsonValue, value_at
+from stepflow.domain.run import FollowUp, ReviewedPull, RunFacts
 from stepflow.domain.secrets import Redactor, redact_value
 from stepflow.domain.text import Spent, code_span, name_some
 from stepflow.domain.words import CloseBy, ClosureAction, Outcome, StepKind, VerdictType
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """The effects to write, in order, and what writing them needs."""
-
-    run_id: str
-    agent: str
-    settings: BoundarySettings
-    redactor: Redactor
-    #: What the agent's definition allows.
-    github: GitHubSettings = field(default_factory=GitHubSettings)
-    issue: Issue | None = None
-    #: Empty means the default branch.
-    base: str = ""
-    effects: tuple[Effect, ...] = ()
-    warnings: tuple[str, ...] = ()
-    #: The warnings that another answer would avoid.
-    objections: tuple[str, ...] = ()
-    #: A plan with a refusal has no effects.
-    refusal: str | None = None
-    #: The state that the issue must have after the last effect; None for any.
-    expects: str | None = None
-    #: Whether that state is read at all (verdict type `poll:state`).
-    reads_back: bool = False
-    #: Says that the agent should have changed something but did not; otherwise empty.
-    no_changes: str = ""
-    #: None for a run that starts from the base.
-    follow_up: FollowUp | None = None
-    #: None for a run that reviews no pull request.
-    reviewed: ReviewedPull | None = None
-    #: The cost of this run with all its resumed parts.
-    cost: Spent = field(default_factory=Spent)
-    #: The digest of the agent's definition; empty for a run that could not be prepared.
-    digest: str = ""
-    #: None for a run in progress.
-    outcome: Outcome | None = Outcome.COMPLETED
-    #: Wall time of this run.
-    seconds: float = 0.0
-
-    @cached_property
-    def output_filter(self) -> OutputFilter:
-        """The filter for everything that is posted."""
-        allowed_hosts = self.settings.link_hosts(self.github.allowed_link_hosts)
-        return OutputFilter(allowed_hosts=allowed_hosts, redactor=self.redactor)
-
-    def record(self, day: str) -> RunRecord | None:
-        """What GitHub keeps about this run, written on that `day`; None for one that could not be prepared."""
-        if not self.digest:
-            return None
-        return RunRecord(
-            run=marker_word(self.run_id),
-            digest=self.digest[:DIGEST_DIGITS],
-            outcome=Outcome.NO_CHANGES if self.no_changes else self.outcome,
-            cost=self.cost,
-            minutes=round(self.seconds / 60, 1),
-            day=day,
-        )
-
-    def author(self, day: str) -> PullRequestAuthor | None:
-        """What a pull request says of the run that wrote it."""
-        issue, record = self.issue.number if self.issue else None, self.record(day)
-        return PullRequestAuthor(agent=marker_word(self.agent), issue=issue, record=record) if record else None
 
 
 def plan_effects(
@@ -160,14 +96,134 @@ _TAG = re.compile(r"[A-Za-z0-9](?!.*\.\.)[A-Za-z0-9._/+-]{0,99}(?<![./])")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommitsInfo:
-    """The commits that the workspace holds beyond the base: how many, files that were left uncommitted, files that the
-    validators made, and what is known about the validators that passed them."""
+class RequestedRelease:
+    """The fields of `release`."""
 
-    count: int
-    uncommitted: tuple[str, ...] = ()
-    created_by_checks: tuple[str, ...] = ()
+    tag: str
+    name: str | None = None
+    body: str | None = None
+    draft: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadAnswer:
+    """What a follow-up has done about one review thread, by the thread's id: whether it was `applied`, and `why`."""
+
+    thread: str
+    applied: bool
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosingRequest:
+    """What a closing answer requests, and warnings about values that were not understood."""
+
+    closure_action: ClosureAction | None = None
+    labels_add: tuple[str, ...] = ()
+    labels_remove: tuple[str, ...] = ()
+    comment: str | None = None
+    #: The fields of `pull_request`; None means not given.
+    title: str | None = None
+    body: str | None = None
+    draft: bool | None = None
+    release: RequestedRelease | None = None
+    threads: tuple[ThreadAnswer, ...] = ()
+    review: RequestedReview | None = None
     warnings: tuple[str, ...] = ()
+
+
+def read_closing_request(answer: JsonObject | None) -> ClosingRequest:
+    """Read the requests in a closing answer."""
+    reader = _AnswerReader(answer or {})
+    return ClosingRequest(
+        closure_action=reader.closure_action(),
+        labels_add=reader.labels("issue.labels.add"),
+        labels_remove=reader.labels("issue.labels.remove"),
+        comment=reader.text("comment"),
+        title=reader.text("pull_request.title"),
+        body=reader.text("pull_request.body"),
+        draft=reader.flag("pull_request.draft"),
+        release=reader.release(),
+        threads=reader.threads(),
+        review=reader.review(),
+        warnings=tuple(reader.warnings),
+    )
+
+
+class _AnswerReader:
+    """Reads typed values from an answer and collects warnings about those that do not fit."""
+
+    def __init__(self, answer: JsonObject) -> None:
+        self.answer = answer
+        self.warnings: list[str] = []
+
+    def text(self, path: str) -> str | None:
+        value = value_at(self.answer, path)
+        if value is None or (isinstance(value, str) and value.strip()):
+            return value
+        if value != "":
+            self._warn(path, value, "a string")
+        return None
+
+    def flag(self, path: str) -> bool | None:
+        value = value_at(self.answer, path)
+        if value is None or isinstance(value, bool):
+            return value
+        self._warn(path, value, "true or false")
+        return None
+
+    def labels(self, path: str) -> tuple[str, ...]:
+        value = value_at(self.answer, path)
+        if value is None:
+            return ()
+        items = value if isinstance(value, list) else []
+        names = tuple(item.strip() for item in items if isinstance(item, str) and item.strip())
+        if not isinstance(value, list) or len(names) < len(items):
+            self._warn(path, value, "a list of label names")
+        return names
+
+    def closure_action(self) -> ClosureAction | None:
+        value = self.text("closure_action")
+        if value is None or value in set(ClosureAction):
+            return ClosureAction(value) if value else None
+        self._warn("closure_action", value, " | ".join(ClosureAction))
+        return None
+
+    def review(self) -> RequestedReview | None:
+        value = self.answer.get("review")
+        return None if value is None else read_review(value, self.warnings)
+
+    def release(self) -> RequestedRelease | None:
+        if value_at(self.answer, "release") is None:
+            return None
+        if not (tag := self.text("release.tag")):
+            self.warnings.append("The closing answer's `release` has no `tag`: no release is created.")
+            return None
+        name, body = self.text("release.name"), self.text("release.body")
+        return RequestedRelease(tag=tag, name=name, body=body, draft=self.flag("release.draft") or False)
+
+    def threads(self) -> tuple[ThreadAnswer, ...]:
+        value = value_at(self.answer, "threads")
+        if value is None:
+            return ()
+        if not isinstance(value, list):
+            self._warn("threads", value, "a list of answers to review threads")
+            return ()
+        answers: dict[str, ThreadAnswer] = {}
+        for item in value:
+            match item:
+                case {"thread": str(thread), "applied": bool(applied), "why": str(why)} if thread := thread.strip():
+                    if thread in answers:
+                        self.warnings.append(
+                            f"The closing answer's `threads` answers {thread[:80]!r} twice: the first answer counts."
+                        )
+                    answers.setdefault(thread, ThreadAnswer(thread=thread, applied=applied, why=why.strip()))
+                case _:
+                    self._warn("threads", item, "an object with `thread`, `applied` and `why`")
+        return tuple(answers.values())
+
+    def _warn(self, path: str, value: JsonValue, expected: str) -> None:
+        self.warnings.append(describe_misfit(path, value, expected))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,13 +349,13 @@ class Planner:
 
     def pull_request(self, branch: str, summary: str, by_merge: bool, by_hand: str = "") -> OpenPullRequest:
         """The pull request. Without a body in the answer its text is the comment's; its last line is the engine's."""
-        requested, issue = self.requested.pull_request, self.facts.issue
+        requested, issue = self.requested, self.facts.issue
         given = [requested.draft, self._github.pull_request.draft]
         own_title = issue.title if issue and issue.title.strip() else f"{self.agent.display_name}: {self.facts.run_id}"
         title = filter_line(requested.title or self._github.pull_request.title or own_title, self.plan.output_filter)
         reference = "" if issue is None else f"{'Closes' if by_merge and not by_hand else 'For'} #{issue.number}. "
         footer = f"{reference}Opened by the stepflow agent `{self.agent.name}`, run `{self.facts.run_id}`. {by_hand}"
-        written = requested.body or self.requested.comment
+        written = requested.body or requested.comment
         # The summary says itself what was verified.
         verified = self._verified_text() if written else ""
         text, below = self._text_above(written or summary, verified, self._guard_warnings(), footer.rstrip())
@@ -318,9 +374,8 @@ class Planner:
             if self.requested.comment:
                 self.warnings.append("The run has no issue: the answer's comment is not posted.")
             return ()
-        if not (self._github.comment.enabled and self._allows(AllowedEffect.COMMENT)):
-            return ()
-        if not (self.requested.comment or self._github.comment.summary):
+        has_text = self.requested.comment or self._github.comment.summary
+        if not (has_text and self._github.comment.enabled and self._allows(AllowedEffect.COMMENT)):
             return ()
         own = ["\n".join(f"> {line}" for line in (self.no_changes(), by_hand) if line)]
         if self.requested.comment:

@@ -1,32 +1,43 @@
-"""Reads what a repository has: what a day brought, labels, similar issues, the artifacts of jobs, and merged pull
-requests with the issues that they closed."""
+"""Reads what a repository has beside a run's own issue: what a day brought, similar issues, merged pull requests with
+the issues that they closed, what runs left there, the artifacts of jobs, and who signed them."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
-from typing import TypeVar
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AliasPath, Field
+from pydantic import AliasPath, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from stepflow.boundary.github_api import GitHubReader
-from stepflow.boundary.github_client import LONGEST_TEXT
-from stepflow.boundary.github_failures import ARTIFACT, ISSUE_LIST, PULL_REQUEST
+from stepflow.boundary.github_client import LONGEST_TEXT, NotGitHub
+from stepflow.boundary.github_failures import ARTIFACT, ISSUE_LIST, PULL_REQUEST, ReadSubject
 from stepflow.boundary.github_types import (
     MERGED_PULLS,
+    WITHOUT_NULL,
     Answer,
     Dated,
     IssueComment,
     IssueEvent,
     ListPage,
+    N,
     OpenedIssue,
     SimilarIssue,
     read_part,
 )
+from stepflow.domain.json import JsonObject
+from stepflow.errors import BoundaryError, InputError
 
+#: The time that `gh` has, and characters of what it says.
+_GH_SECONDS, _LONGEST_REFUSAL = 120, 600
+_CERTIFICATE = ("verificationResult", "signature", "certificate")
 #: Characters of the words to search for. GitHub takes 256 of a whole query without its qualifiers.
 _LONGEST_QUERY = 200
 
@@ -149,3 +160,255 @@ class RepositoryReader(GitHubReader):
 
 def _timestamp(time: datetime) -> str:
     return f"{time:%Y-%m-%dT%H:%M:%SZ}"
+
+
+_PAGE = "pageInfo { hasNextPage endCursor }"
+_TEXTS = f"{{ {_PAGE} nodes {{ author {{ __typename login }} body }} }}"
+_PULL = f"""
+number title body state headRefName createdAt mergedAt
+author {{ __typename login }}
+mergeCommit {{ oid }}
+commits(first: 100) {{ totalCount nodes {{ commit {{ oid author {{ email }} }} }} }}
+comments(first: 50) {_TEXTS}
+reviews(first: 50) {_TEXTS}
+"""
+_NEWEST_FIRST = "orderBy: {field: CREATED_AT, direction: DESC}"
+
+
+def _document(parameters: str, fields: str) -> str:
+    """A document about one repository; its answer says what it cost and how much of the hour is left."""
+    return (
+        f"query ($owner: String!, $name: String!, {parameters}) {{ rateLimit {{ cost remaining resetAt }} "
+        f"repository(owner: $owner, name: $name) {{ {fields} }} }}"
+    )
+
+
+PULL_REQUESTS = _document(
+    "$after: String",
+    f"listed: pullRequests(first: 100, after: $after, {_NEWEST_FIRST}) {{ {_PAGE} nodes {{ {_PULL} }} }}",
+)
+ISSUES = _document(
+    "$after: String, $since: DateTime",
+    f"listed: issues(first: 100, after: $after, {_NEWEST_FIRST}, filterBy: {{since: $since}}) "
+    f"{{ {_PAGE} nodes {{ number comments(first: 50) {_TEXTS} }} }}",
+)
+COMMENTS = _document(
+    "$number: Int!, $after: String",
+    "of: issueOrPullRequest(number: $number) { "
+    f"... on Issue {{ listed: comments(first: 100, after: $after) {_TEXTS} }} "
+    f"... on PullRequest {{ listed: comments(first: 100, after: $after) {_TEXTS} }} }}",
+)
+REVIEWS = _document(
+    "$number: Int!, $after: String",
+    f"of: pullRequest(number: $number) {{ listed: reviews(first: 100, after: $after) {_TEXTS} }}",
+)
+COMMITS = _document(
+    "$after: String, $since: GitTimestamp",
+    "of: defaultBranchRef { target { oid ... on Commit { listed: history(first: 100, after: $after, since: $since) "
+    f"{{ {_PAGE} nodes {{ committedDate message }} }} }} }} }}",
+)
+#: Every document of GraphQL that the ledger sends.
+LEDGER_DOCUMENTS = (PULL_REQUESTS, ISSUES, COMMENTS, REVIEWS, COMMITS)
+
+#: Points of the hour's limit that are left to others, such as the jobs that share the repository's token.
+RESERVE = 50
+DELETED = "ghost"
+_COMMITS = ReadSubject("repository", "contents")
+#: GitHub sends null for what is gone.
+_String = Annotated[str, BeforeValidator(lambda text: text or "")]
+_EMPTY: dict[str, object] = {"nodes": ()}
+
+
+class _RateLimit(Answer):
+    cost: int
+    remaining: int
+    resets_at: datetime = Field(validation_alias="resetAt")
+
+
+class _Written(Answer):
+    """What somebody wrote."""
+
+    login: _String = Field("", validation_alias=AliasPath("author", "login"))
+    kind: _String = Field("", validation_alias=AliasPath("author", "__typename"))
+
+    @property
+    def account(self) -> str:
+        """The author, named as `viewer` names an account: a GraphQL author of the kind `Bot` lacks the ending. GitHub
+        shows a deleted account as `ghost`."""
+        return f"{self.login}[bot]" if self.kind == "Bot" else self.login or DELETED
+
+
+class IssueText(_Written):
+    """A comment or a review."""
+
+    body: _String = ""
+
+
+class CommitOfPull(Answer):
+    """A commit of a pull request."""
+
+    oid: str = Field(validation_alias=AliasPath("commit", "oid"))
+    email: _String = Field("", validation_alias=AliasPath("commit", "author", "email"))
+
+
+class ListedIssue(Answer):
+    """An issue with its texts."""
+
+    number: int
+    comments: ListPage[IssueText]
+    reviews: ListPage[IssueText] = ListPage[IssueText].model_validate(_EMPTY)
+
+
+class ListedPull(_Written, ListedIssue):
+    """A pull request with its commits and texts."""
+
+    title: str
+    body: _String
+    state: str
+    branch: str = Field(validation_alias="headRefName")
+    created_at: datetime = Field(validation_alias="createdAt")
+    merged_at: datetime | None = Field(validation_alias="mergedAt")
+    merge_commit: _String = Field("", validation_alias=AliasPath("mergeCommit", "oid"))
+    commit_count: int = Field(validation_alias=AliasPath("commits", "totalCount"))
+    commits: Annotated[tuple[CommitOfPull, ...], WITHOUT_NULL] = Field(validation_alias=AliasPath("commits", "nodes"))
+
+    def is_only_by(self, account: str) -> bool:
+        """Whether the account made every commit. Beyond the hundred that are read, nobody knows."""
+        address = re.compile(rf"\d+\+{re.escape(account)}@users\.noreply\..+", re.IGNORECASE)
+        return self.commit_count == len(self.commits) and all(address.fullmatch(each.email) for each in self.commits)
+
+
+class CommitOnBranch(Answer):
+    """A commit of the default branch."""
+
+    committed_at: datetime = Field(validation_alias="committedDate")
+    message: _String
+
+
+class _RepositoryAnswer(Answer):
+    """The answer to a document about one repository."""
+
+    limit: _RateLimit | None = Field(None, validation_alias="rateLimit")
+    repository: dict[str, Any]
+
+
+class LedgerReader(GitHubReader):
+    """Reads what the ledger is made of by GraphQL, a hundred at a time, so that ten thousand pull requests fit into an
+    hour of a job's token. Methods raise what those of `GitHubReader` do."""
+
+    _limit: _RateLimit | None = None
+
+    def pulls(self, begin: datetime | None) -> Iterator[ListedPull]:
+        """Yield the pull requests that were opened from `begin` on, newest first."""
+        for pull in self._list_nodes("list the pull requests", PULL_REQUESTS, ListedPull, PULL_REQUEST):
+            if begin and pull.created_at < begin:
+                return
+            yield pull
+
+    def issues(self, begin: datetime | None) -> Iterator[ListedIssue]:
+        """Yield the issues that changed from `begin` on."""
+        since = _timestamp(begin) if begin else None
+        return self._list_nodes("list the issues", ISSUES, ListedIssue, ISSUE_LIST, since=since)
+
+    def commits(self, begin: datetime) -> Iterator[CommitOnBranch]:
+        """Yield the commits of the default branch from `begin` on, newest first."""
+        return self._list_nodes("list the commits", COMMITS, CommitOnBranch, _COMMITS, since=_timestamp(begin))
+
+    def texts(self, issue: ListedIssue) -> Iterator[IssueText]:
+        """Yield all comments and reviews; those that are not on the first page are read now."""
+        subject = PULL_REQUEST if isinstance(issue, ListedPull) else ISSUE_LIST
+        for first, document, doing in (
+            (issue.comments, COMMENTS, "list the comments"),
+            (issue.reviews, REVIEWS, "list the reviews"),
+        ):
+            yield from first.nodes
+            if first.more:
+                yield from self._list_nodes(
+                    doing, document, IssueText, subject, number=issue.number, after=first.after or None
+                )
+
+    def _list_nodes(
+        self, doing: str, document: str, kind: type[N], subject: ReadSubject, **variables: object
+    ) -> Iterator[N]:
+        """Yield all nodes of a list, page by page."""
+        after, known = variables.pop("after", None), set[str]()
+
+        def read() -> tuple[tuple[N, ...], str]:
+            page = self._read_page(document, kind, {**variables, "after": after})
+            if page.more and (not page.after or page.after in known):
+                raise NotGitHub("a page of the answer leads back to one before")
+            return page.nodes, page.after if page.more else ""
+
+        while after != "":
+            self._demand_points()
+            nodes, after = self._read(doing, read, subject)
+            known.add(after)
+            yield from nodes
+
+    def _read_page(self, document: str, kind: type[N], variables: dict[str, object]) -> ListPage[N]:
+        answered = _RepositoryAnswer.model_validate(self._ask_graph(document, **variables))
+        self._limit = answered.limit or self._limit
+        found = answered.repository
+        # Of a repository without a commit there is no branch.
+        found = (found["of"] or {}) if "of" in found else found
+        found = (found["target"] or {}) if "target" in found else found
+        return ListPage[kind].model_validate(found.get("listed") or _EMPTY)  # type: ignore[valid-type]
+
+    def _demand_points(self) -> None:
+        """Raise `BoundaryError` before the limit of the hour is used up."""
+        limit = self._limit
+        if limit and limit.remaining < limit.cost + RESERVE:
+            raise BoundaryError(
+                f"GitHub lets this token use {limit.remaining} more points of its GraphQL API until "
+                f"{limit.resets_at:%H:%M} UTC, which is too little to read on.",
+                hint="Start again then, or read less with --since.",
+            )
+
+
+class SignedStatement(Answer):
+    """A statement whose signature is valid, with what the certificate says of the job that signed it. `signer` is the
+    workflow file with its ref; `source_ref` and `source_commit` are what the job was started on."""
+
+    statement: JsonObject = Field(validation_alias=AliasPath("verificationResult", "statement"))
+    signer: str = Field(validation_alias=AliasPath(*_CERTIFICATE, "buildSignerURI"))
+    source: str = Field(validation_alias=AliasPath(*_CERTIFICATE, "sourceRepositoryURI"))
+    source_ref: str = Field(validation_alias=AliasPath(*_CERTIFICATE, "sourceRepositoryRef"))
+    source_commit: str = Field(validation_alias=AliasPath(*_CERTIFICATE, "sourceRepositoryDigest"))
+
+
+def read_signatures(
+    journal: Path, policy: Sequence[str], *, program: Path | None, token: str
+) -> tuple[SignedStatement, ...]:
+    """Return the statements about this file that were signed as the policy demands. It is in the words of
+    `gh attestation verify`, which knows whose certificates to trust. Raises `BoundaryError` if there are none, and
+    `InputError` without `gh`."""
+    if program is None:
+        raise InputError(
+            "The signature cannot be checked, because there is no `gh`.",
+            hint="Install GitHub's command line (https://cli.github.com), or leave the signature out with --unsigned.",
+        )
+    words = [str(program), "attestation", "verify", str(journal), "--format", "json", *policy]
+    environment = {**os.environ, **({"GH_TOKEN": token} if token else {}), "NO_COLOR": "1"}
+    try:
+        done = subprocess.run(  # noqa: S603 - fixed words, no shell
+            words,
+            # Not in the checkout, whose settings `gh` would read.
+            cwd=journal.parent,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=_GH_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise BoundaryError(f"`gh attestation verify` does not run: {exc}.", hint="Try it again.") from exc
+    if done.returncode:
+        raise BoundaryError(f"`gh attestation verify` refused it: {' '.join(done.stderr.split())[-_LONGEST_REFUSAL:]}")
+    try:
+        return tuple(TypeAdapter(tuple[SignedStatement, ...]).validate_python(json.loads(done.stdout)))
+    except (ValueError, ValidationError) as exc:
+        raise BoundaryError(
+            "The answer of `gh attestation verify` cannot be read.", hint="Use its newest version."
+        ) from exc

@@ -1,17 +1,26 @@
-"""The boundary's settings from the action's inputs, the check of the actor's permission, and the labels that a run may
-change."""
+"""A plan and the boundary's settings from the action's inputs, and what these allow: whether the actor may write, the
+labels that a run may change, and the name of its branch."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from stepflow.boundary.output_filter import OutputFilter
+from stepflow.boundary.own_texts import PullRequestAuthor, marker_word
 from stepflow.domain.agent.agent_settings import GitHubSettings
-from stepflow.domain.run import ANY_NAME, name_in
-from stepflow.domain.words import OnFailure, Permission
+from stepflow.domain.agent.definition import AgentDefinition
+from stepflow.domain.effect import Effect
+from stepflow.domain.reports.ledger import DIGEST_DIGITS, RunRecord
+from stepflow.domain.run import ANY_NAME, FollowUp, Issue, ReviewedPull, RunFacts, name_in
+from stepflow.domain.secrets import Redactor
+from stepflow.domain.text import Spent
+from stepflow.domain.words import OnFailure, Outcome, Permission
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
@@ -52,6 +61,80 @@ class BoundarySettings:
         """Return the hosts that links in posted text may lead to: the server and the `allowed` ones."""
         server = urlsplit(self.server_url).hostname or ""
         return frozenset(host.strip().lower() for host in (server, *allowed) if host.strip())
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitsInfo:
+    """The commits that the workspace holds beyond the base: how many, files that were left uncommitted, files that the
+    validators made, and what is known about the validators that passed them."""
+
+    count: int
+    uncommitted: tuple[str, ...] = ()
+    created_by_checks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The effects to write, in order, and what writing them needs."""
+
+    run_id: str
+    agent: str
+    settings: BoundarySettings
+    redactor: Redactor
+    #: What the agent's definition allows.
+    github: GitHubSettings = field(default_factory=GitHubSettings)
+    issue: Issue | None = None
+    #: Empty means the default branch.
+    base: str = ""
+    effects: tuple[Effect, ...] = ()
+    warnings: tuple[str, ...] = ()
+    #: The warnings that another answer would avoid.
+    objections: tuple[str, ...] = ()
+    #: A plan with a refusal has no effects.
+    refusal: str | None = None
+    #: The state that the issue must have after the last effect; None for any.
+    expects: str | None = None
+    #: Whether that state is read at all (verdict type `poll:state`).
+    reads_back: bool = False
+    #: Says that the agent should have changed something but did not; otherwise empty.
+    no_changes: str = ""
+    #: None for a run that starts from the base.
+    follow_up: FollowUp | None = None
+    #: None for a run that reviews no pull request.
+    reviewed: ReviewedPull | None = None
+    #: The cost of this run with all its resumed parts.
+    cost: Spent = field(default_factory=Spent)
+    #: The digest of the agent's definition; empty for a run that could not be prepared.
+    digest: str = ""
+    #: None for a run in progress.
+    outcome: Outcome | None = Outcome.COMPLETED
+    #: Wall time of this run.
+    seconds: float = 0.0
+
+    @cached_property
+    def output_filter(self) -> OutputFilter:
+        """The filter for everything that is posted."""
+        allowed_hosts = self.settings.link_hosts(self.github.allowed_link_hosts)
+        return OutputFilter(allowed_hosts=allowed_hosts, redactor=self.redactor)
+
+    def record(self, day: str) -> RunRecord | None:
+        """What GitHub keeps about this run, written on that `day`; None for one that could not be prepared."""
+        if not self.digest:
+            return None
+        return RunRecord(
+            run=marker_word(self.run_id),
+            digest=self.digest[:DIGEST_DIGITS],
+            outcome=Outcome.NO_CHANGES if self.no_changes else self.outcome,
+            cost=self.cost,
+            minutes=round(self.seconds / 60, 1),
+            day=day,
+        )
+
+    def author(self, day: str) -> PullRequestAuthor | None:
+        """What a pull request says of the run that wrote it."""
+        issue, record = self.issue.number if self.issue else None, self.record(day)
+        return PullRequestAuthor(agent=marker_word(self.agent), issue=issue, record=record) if record else None
 
 
 class Refused(BoundaryError):
@@ -177,3 +260,36 @@ def _distinct(labels: tuple[str, ...]) -> tuple[str, ...]:
     for label in labels:
         first.setdefault(label.casefold(), label)
     return tuple(first.values())
+
+
+_BRANCH = re.compile(r"(?![-/])(?!.*(?:\.\.|//|/\.|\.lock(?:/|\Z)|@\{))[A-Za-z0-9._/+@=-]{1,200}(?<![./])")
+KEPT_IN_BUNDLE = "The commits are kept in work.bundle in the run folder"
+WORK_IS_KEPT = f"{KEPT_IN_BUNDLE}, and with `on-failure: push-branch` on a branch as well."
+
+
+def branch_name(agent: AgentDefinition, facts: RunFacts) -> str:
+    """`<prefix><agent>/issue-<n>`, or `run-<id>` without an issue."""
+    return branch_of(agent, f"issue-{facts.issue.number}" if facts.issue else f"run-{facts.run_id}")
+
+
+def unfinished_branch(agent: AgentDefinition, facts: RunFacts) -> str:
+    """Where the work of a run that did not complete may be kept. No pull request shows it, since one is opened from
+    `branch_name` alone: what a pull request shows was validated."""
+    branch = branch_of(agent, f"run-{facts.run_id}")
+    return branch if facts.issue or facts.follow_up else f"{branch}-unfinished"
+
+
+def branch_of(agent: AgentDefinition, last: str) -> str:
+    """A branch of the agent's runs; `last` says which run. A rehearsal's is named after its scenario, in any script."""
+    name, last = (re.sub(r"[^A-Za-z0-9._-]+", "-", part) for part in (agent.name, last))
+    return f"{agent.github.pull_request.branch_prefix}{name}/{last}"
+
+
+def branch_problem(branch: str, base: str) -> str:
+    """Say why a branch of this name cannot have a pull request to the base; empty if it can."""
+    if _BRANCH.fullmatch(branch) and branch != base:
+        return ""
+    return (
+        f"The branch for this run's commits would be called {branch!r}, which git does not allow or which is the base "
+        "branch. Change `runner.integrations.github.pullRequest.branchPrefix`."
+    )

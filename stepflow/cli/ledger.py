@@ -5,16 +5,29 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from argparse import ArgumentTypeError
+from collections.abc import Iterable
 from contextlib import closing
-from datetime import UTC, date, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stepflow.boundary.github_failures import RetryPolicy
+from stepflow.boundary.own_texts import NUMBER, Marker, read_author, read_marker
 from stepflow.cli.options import add_flags, read_flags
 from stepflow.cli.terminal import make_console, print_json, writing
-from stepflow.domain.reports.ledger import Ledger
+from stepflow.domain.reports.ledger import (
+    DAYS_TO_REVERT,
+    AgentChange,
+    AgentRun,
+    Ledger,
+    RepositoryHistory,
+    RunRecord,
+)
+from stepflow.domain.text import Spent
 from stepflow.errors import InputError
 from stepflow.modes.batch import gather_results
 from stepflow.report.ledger import compute_ledger, ledger_html, ledger_json, ledger_lines
@@ -24,8 +37,16 @@ from stepflow.run.readiness import check_addresses
 from stepflow.run.request import proxy_config_of
 from stepflow.run.start.inputs import Inputs
 
+if TYPE_CHECKING:
+    from stepflow.boundary.repository_reader import CommitOnBranch, IssueText, LedgerReader, ListedPull
+
 #: Inputs that the user sets: how to reach GitHub.
 INPUTS = ("github-token", "read-token", "github-api-url", "github-server-url", "ca-certificates")
+_LINK = re.compile(rf"^Pull request: #({NUMBER})$", re.MULTILINE)
+_REVERTED_COMMIT = re.compile(r"\bThis reverts commit ([0-9a-f]{7,64})\b")
+_SHORTEST_OID = 7
+#: Costs are written with six digits, and up to twenty of them are added.
+_ROUNDING = 0.0001
 
 
 def add_ledger_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +89,7 @@ def _read(arguments: argparse.Namespace, inputs: Inputs) -> Ledger:
     """Read with `read-token`, or with `github-token` if there is no other. Raises `InputError` for a wrong token or
     repository, and `BoundaryError` where GitHub fails or its limit is nearly used up."""
     # Imported here because `gather` reads nothing on GitHub.
-    from stepflow.boundary.ledger_reader import LedgerReader  # noqa: PLC0415
+    from stepflow.boundary.repository_reader import LedgerReader  # noqa: PLC0415
 
     def note(text: str) -> None:
         make_console(sys.stderr).print(f"… {text}", style="dim")
@@ -95,7 +116,9 @@ def _read(arguments: argparse.Namespace, inputs: Inputs) -> Ledger:
     )
     read_on = datetime.fromtimestamp(clock.now(), UTC).date()
     with closing(reader):
-        return compute_ledger(reader.history(read_on=read_on, since=arguments.since, author=arguments.author))
+        return compute_ledger(
+            read_history(reader, repository, read_on=read_on, since=arguments.since, author=arguments.author)
+        )
 
 
 def _day(text: str) -> date:
@@ -124,3 +147,145 @@ def execute_gather(arguments: argparse.Namespace) -> int:
         case _:
             print("\n".join(gathered_lines(gathered)))
     return 0
+
+
+def read_history(
+    reader: LedgerReader, repository: str, *, read_on: date, since: date | None = None, author: str = ""
+) -> RepositoryHistory:
+    """Read what the runs of a repository left on GitHub: the markers of their comments and reviews, their pull
+    requests, and what became of those; all of it, or what was opened and recorded from the day `since` on. `author` is
+    the account whose texts count, if it is not the token's own; others can copy a marker."""
+    begin = datetime.combine(since, time(), UTC) if since else None
+    found = HistoryBuilder(account=author or reader.viewer().login, since=since)
+    pulls, issues = tuple(reader.pulls(begin)), tuple(reader.issues(begin))
+    texts = [(each.number, text) for each in (*issues, *pulls) for text in reader.texts(each)]
+    for pull in pulls:
+        found.add_pull(pull)
+    for number, text in texts:
+        found.add_text(number, text)
+    merges = [pull.merged_at for pull in found.pulls if pull.merged_at]
+    if merges:
+        found.add_reverts(pulls, reader.commits(min(merges)), repository)
+    return found.history(repository, read_on)
+
+
+@dataclass(kw_only=True)
+class HistoryBuilder:
+    """What was found so far."""
+
+    account: str
+    since: date | None
+    pulls: list[ListedPull] = field(default_factory=list)
+    #: By agent, issue and run; a pull request of a run without an issue counts as its issue.
+    runs: dict[tuple[str, int, str], RunRecord] = field(default_factory=dict)
+    #: The marker that knows of the highest cost, by agent and issue.
+    costliest: dict[tuple[str, int], Marker] = field(default_factory=dict)
+    #: Agent and digest by pull request, as comments say it.
+    links: dict[int, tuple[str, str]] = field(default_factory=dict)
+    reverted: set[int] = field(default_factory=set)
+    others: set[str] = field(default_factory=set)
+
+    def is_ours(self, account: str) -> bool:
+        """Whether this is the account whose texts count."""
+        return account.casefold() == self.account.casefold()
+
+    def add_pull(self, pull: ListedPull) -> None:
+        """Add a pull request, and the run that wrote it."""
+        if not self.is_ours(pull.account):
+            return
+        self.pulls.append(pull)
+        if written := read_author(pull.body, pull.branch):
+            self._add_run(written.agent, written.issue or pull.number, written.record)
+
+    def add_text(self, number: int, text: IssueText) -> None:
+        """Add what the marker of a comment or review says. Another workflow of the same account may have copied one
+        from another issue."""
+        marker = read_marker(text.body)
+        if marker is None or marker.issue != number:
+            return
+        if not self.is_ours(text.account):
+            self.others.add(text.account)
+            return
+        for record in marker.history:
+            self._add_run(marker.agent, number, record)
+        for link in _LINK.findall(text.body):
+            self.links[int(link)] = (marker.agent, marker.history[-1].digest if marker.history else "")
+        known = self.costliest.get((marker.agent, number))
+        if known is None or marker.cost.usd >= known.cost.usd:
+            self.costliest[marker.agent, number] = marker
+
+    def _add_run(self, agent: str, issue: int, record: RunRecord) -> None:
+        """Keep of several records of a run the one that was written last."""
+        known = self.runs.get((agent, issue, record.run))
+        if known is None or _age(record) >= _age(known):
+            self.runs[agent, issue, record.run] = record
+
+    def add_reverts(self, pulls: Iterable[ListedPull], commits: Iterable[CommitOnBranch], repository: str) -> None:
+        """Find out which pull requests were reverted, by another pull request or by a commit on the default branch."""
+        ours = {pull.number: pull for pull in self.pulls}
+        by_oid: dict[str, list[tuple[str, ListedPull]]] = {}
+        for pull in self.pulls:
+            for oid in filter(None, (pull.merge_commit, *(each.oid for each in pull.commits))):
+                by_oid.setdefault(oid[:_SHORTEST_OID], []).append((oid, pull))
+        named = re.compile(rf"^Reverts (?:{re.escape(repository)})?#({NUMBER})\b", re.MULTILINE | re.IGNORECASE)
+        for pull in pulls:
+            for number in named.findall(pull.body) if pull.merged_at else ():
+                if int(number) in ours:
+                    self._add_revert(ours[int(number)], pull.merged_at)
+        for commit in commits:
+            for short in _REVERTED_COMMIT.findall(commit.message):
+                for oid, pull in by_oid.get(short[:_SHORTEST_OID], ()):
+                    if oid.startswith(short):
+                        self._add_revert(pull, commit.committed_at)
+
+    def _add_revert(self, pull: ListedPull, at: datetime | None) -> None:
+        if pull.merged_at and at and pull.merged_at <= at <= pull.merged_at + timedelta(days=DAYS_TO_REVERT):
+            self.reverted.add(pull.number)
+
+    def history(self, repository: str, read_on: date) -> RepositoryHistory:
+        """Return all of it."""
+        begin = self.since.isoformat() if self.since else ""
+        runs = sorted(self.runs.items(), key=lambda each: (each[1].day, each[0]))
+        return RepositoryHistory(
+            repository=repository,
+            account=self.account,
+            read_on=read_on,
+            since=self.since,
+            runs=tuple(AgentRun(agent=agent, record=record) for (agent, _, _), record in runs if record.day >= begin),
+            changes=tuple(filter(None, map(self._change, reversed(self.pulls)))),
+            unlisted=Spent() if self.since else self._unlisted_cost(),
+            other_accounts=tuple(sorted(self.others)),
+        )
+
+    def _change(self, pull: ListedPull) -> AgentChange | None:
+        """Return a pull request of a run; None for one that the account opened for another reason."""
+        written = read_author(pull.body, pull.branch)
+        of = (written.agent, written.record.digest) if written else self.links.get(pull.number)
+        if of is None:
+            return None
+        return AgentChange(
+            number=pull.number,
+            agent=of[0],
+            digest=of[1],
+            merged_on=pull.merged_at.date() if pull.merged_at else None,
+            is_open=pull.state == "OPEN",
+            is_untouched=pull.is_only_by(self.account),
+            is_reverted=pull.number in self.reverted,
+        )
+
+    def _unlisted_cost(self) -> Spent:
+        """Return the cost of the runs that have no record: those of old comments, and those before the newest."""
+        known: dict[tuple[str, int], Spent] = {}
+        for (agent, issue, _), record in self.runs.items():
+            known[agent, issue] = known.get((agent, issue), Spent()) + record.cost
+        total = Spent()
+        for of, marker in self.costliest.items():
+            listed = known.get(of, Spent())
+            if (usd := marker.cost.usd - listed.usd) > _ROUNDING:
+                total += Spent(usd=usd, at_least=marker.before.at_least)
+        return replace(total, usd=round(total.usd, 6))
+
+
+def _age(record: RunRecord) -> tuple[bool, float, float]:
+    """Order the records of one run by when they were written: its cost and its time only grow."""
+    return record.outcome is not None, record.cost.usd, record.minutes

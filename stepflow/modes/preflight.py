@@ -8,8 +8,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.settings import Refused, check_actor
-from stepflow.boundary.target_branch import branch_of
+from stepflow.boundary.settings import Refused, branch_of, check_actor
 from stepflow.definition.agent import check_arguments
 from stepflow.definition.rule_of_two import RULE_OF_TWO, find_exposures
 from stepflow.domain.agent.agent_settings import Rung

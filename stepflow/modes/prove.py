@@ -11,7 +11,7 @@ from pathlib import Path
 from stepflow.boundary.apply import EffectWriter
 from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.output_filter import filter_text
-from stepflow.boundary.plan import Plan
+from stepflow.boundary.settings import Plan
 from stepflow.domain.event import Noted
 from stepflow.domain.proof import Proof, ProofSettings
 from stepflow.domain.run import Issue

@@ -4,20 +4,17 @@ as the signed statement about that run says."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import lzma
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.attestation import (
-    SignaturePolicy,
-    SignedStatement,
-    artifact_name,
-    read_signatures,
-    unpack_artifact,
-)
 from stepflow.domain.event import RunStarted
 from stepflow.domain.json import JsonObject, JsonValue, value_at
 from stepflow.domain.reports.report import SIGNATURE, CheckState, StatementCheck, Verification
@@ -26,7 +23,7 @@ from stepflow.errors import InputError, StepflowError
 from stepflow.journal import iter_journal
 from stepflow.report.statement import PREDICATE_TYPE, find_differences
 from stepflow.run.ending import STATEMENT, statement_of
-from stepflow.run.issue import github_reader
+from stepflow.run.issue import repository_reader
 from stepflow.run.prepare import load_requested
 from stepflow.run.readiness import AGENT_NAME
 from stepflow.run.recorded import JOURNAL
@@ -39,7 +36,7 @@ from stepflow.sandbox.workspace import temporary_folder
 
 if TYPE_CHECKING:
     from stepflow.boundary.github_types import CommitNow, PullRequest
-    from stepflow.boundary.repository_reader import RepositoryReader
+    from stepflow.boundary.repository_reader import RepositoryReader, SignedStatement
 
 #: The workflow of this project that signs.
 SIGNER = "org/stepflow-action/.github/workflows/agent.yml"
@@ -49,6 +46,7 @@ MOST_ARTIFACTS = 10
 LARGEST = {JOURNAL: 500_000_000, STATEMENT: 20_000_000}
 #: The inputs that decide what an agent's definition is.
 _OF_DEFINITION = ("agent", "allow", "checks", "prove", "working-directory")
+_CHUNK = 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +89,7 @@ def verify_pull_request(request: RunRequest, asked: VerifyRequest) -> Verificati
     GitHub or the files that were named cannot be read."""
     token = request.inputs.read_token or request.inputs.github_token
     secret = token.get_secret_value() if token else ""
-    with closing(github_reader(request, secret or None)) as reader, temporary_folder(request.root) as scratch:
+    with closing(repository_reader(request, secret or None)) as reader, temporary_folder(request.root) as scratch:
         pull = reader.pull_request(asked.number)
         case = _Case(
             request=replace(request, repository=reader.full_name()),
@@ -169,15 +167,14 @@ class _Case:
 
     def _check_signature(self, evidence: _Evidence, journal: Path, derived: JsonObject) -> str:
         """Check who signed, and return the commit that the signing job was started on."""
-        policy = SignaturePolicy(
-            repository=self.request.repository,
-            signer=self.asked.signer,
-            predicate_type=PREDICATE_TYPE,
-            bundle=self.asked.bundle,
-            trusted_root=self.asked.trusted_root,
-        )
+        from stepflow.boundary.repository_reader import read_signatures  # noqa: PLC0415 - as the reader
+
+        asked = self.asked
+        words = ["--repo", self.request.repository, "--signer-workflow", f"github.com/{asked.signer}"]
+        words += ["--predicate-type", PREDICATE_TYPE, *(["--bundle", str(asked.bundle)] if asked.bundle else [])]
+        words += ["--custom-trusted-root", str(asked.trusted_root)] if asked.trusted_root else []
         try:
-            signed = read_signatures(journal, policy, program=self.asked.gh, token=self.token)
+            signed = read_signatures(journal, words, program=asked.gh, token=self.token)
         except StepflowError as error:
             hint = error.hint or f"If another workflow than {self.asked.signer} signs here, name it with --signer."
             evidence.add(SIGNATURE, error.message, fine="", hint=hint)
@@ -317,3 +314,29 @@ def _check_journal(evidence: _Evidence, given: JsonValue, derived: JsonObject) -
     fine = f"{lines[-1]} lines, and the statement follows from them{resumed}"
     problem = f"the statement differs from what the journal says: {name_some(differing)}" if differing else ""
     evidence.add("journal", problem, fine=fine, hint=hint, warning=fine if resumed else "")
+
+
+def artifact_name(commit: str) -> str:
+    """Return the name of the artifact of the run that pushed this commit."""
+    return f"stepflow-{commit}"
+
+
+def unpack_artifact(packed: bytes, sizes: Mapping[str, int], folder: Path) -> bool:
+    """Write these files of the artifact into the folder, each of at most so many bytes, and return False if it does not
+    have them all. Anybody's workflow may have made it, so nothing else of it is unpacked."""
+    try:
+        with zipfile.ZipFile(BytesIO(packed)) as archive:
+            return all(_unpack_file(archive, name, folder / name, size) for name, size in sizes.items())
+    except (zipfile.BadZipFile, KeyError, RuntimeError, ValueError, OSError, EOFError, zlib.error, lzma.LZMAError):
+        return False
+
+
+def _unpack_file(archive: zipfile.ZipFile, name: str, path: Path, largest: int) -> bool:
+    with archive.open(name) as packed, path.open("wb") as file:
+        size = 0
+        while chunk := packed.read(_CHUNK):
+            size += len(chunk)
+            if size > largest:
+                return False
+            file.write(chunk)
+    return True

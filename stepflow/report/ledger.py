@@ -56,7 +56,7 @@ def _figures(agent: str, digest: str, runs: Sequence[RunRecord], changes: Sequen
     cost = sum((run.cost for run in runs), Spent())
     merged = [change for change in changes if change.merged_on]
     accepted = sum(not change.is_reverted for change in merged)
-    minutes = [run.minutes for run in runs if run.minutes is not None and run.outcome is not None]
+    minutes = [run.minutes for run in runs if run.outcome is not None]
     return AgentFigures(
         agent=agent,
         digest=digest,

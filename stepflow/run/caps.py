@@ -23,7 +23,7 @@ from stepflow.domain.run import label_of
 from stepflow.domain.text import count, usd
 from stepflow.domain.words import Provider, StartEvent
 from stepflow.errors import InputError
-from stepflow.run.issue import github_reader, refused_if_silent
+from stepflow.run.issue import refused_if_silent, repository_reader
 from stepflow.run.request import RunRequest, boundary_settings
 from stepflow.run.start.inputs import Inputs
 from stepflow.run.start.trigger import COMMENT, TRUSTED_ASSOCIATIONS, Trigger, is_assigned, starts_by_comment
@@ -79,7 +79,7 @@ def check_caps(request: RunRequest, agent: AgentDefinition, now: float, *, is_re
         )
     if token is None or is_resumed or not (is_capped or agent.anyone_may_start):
         return
-    with closing(github_reader(request, token.get_secret_value())) as reader, refused_if_silent():
+    with closing(repository_reader(request, token.get_secret_value())) as reader, refused_if_silent():
         as_writer = boundary_settings(replace(request, anyone_may_start=False))
         is_stranger = agent.anyone_may_start and check_actor(reader, as_writer) is not None
         if is_stranger and not all(caps) and inputs.provider is not Provider.SCRIPTED:

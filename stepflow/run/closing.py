@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import IO
 
 from stepflow.boundary.bundle_push import read_bundle
-from stepflow.boundary.closing_request import find_suggestions, requested_review
 from stepflow.boundary.commit_check import (
     COMMIT_LESS,
     CheckedCommits,
@@ -21,7 +20,9 @@ from stepflow.boundary.commit_check import (
 )
 from stepflow.boundary.git import MOST_OUTPUT, TooMuch
 from stepflow.boundary.output_filter import OutputFilter
-from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
+from stepflow.boundary.plan import plan_effects
+from stepflow.boundary.review import find_suggestions, requested_review
+from stepflow.boundary.settings import CommitsInfo, Plan
 from stepflow.domain.agent.definition import Condition, Step
 from stepflow.domain.checkout import Closing
 from stepflow.domain.effect import PushBranch, Suggestion, SuggestionResults, SuggestionsTried, TriedSuggestion

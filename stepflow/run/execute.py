@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
-from stepflow.boundary.target_branch import KEPT_IN_BUNDLE
+from stepflow.boundary.settings import KEPT_IN_BUNDLE
 from stepflow.domain import event as events
 from stepflow.domain.agent.definition import AgentDefinition, guidance_files
 from stepflow.domain.checkout import TreeState

@@ -15,13 +15,18 @@ from urllib.parse import urlsplit
 
 from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.bundle_push import BundlePush, read_bundle
-from stepflow.boundary.failure import SILENT_OUTCOMES, FailedRun, FailureReport, find_waiting_run, report_failure
+from stepflow.boundary.failure import (
+    SILENT_OUTCOMES,
+    FailedRun,
+    FailureReport,
+    confirm_receipts,
+    find_waiting_run,
+    report_failure,
+)
 from stepflow.boundary.git import Remote
 from stepflow.boundary.github_failures import RetryPolicy
-from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
-from stepflow.boundary.receipts import confirm_receipts
-from stepflow.boundary.settings import MOST_BUNDLE_BYTES
-from stepflow.boundary.target_branch import WORK_IS_KEPT, unfinished_branch
+from stepflow.boundary.plan import plan_effects
+from stepflow.boundary.settings import MOST_BUNDLE_BYTES, WORK_IS_KEPT, CommitsInfo, Plan, unfinished_branch
 from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.checkout import BundleInfo, Closing
 from stepflow.domain.connection import is_loopback
@@ -39,7 +44,7 @@ from stepflow.ports import Clock, Journal
 from stepflow.report.summary import comment_summary, failure_summary, removed_text, verification
 from stepflow.run.clock import Cancellation, Deadline, InterruptibleClock, clock_of_services
 from stepflow.run.ending import Ending, collect_run, guard_warnings, pushed_commit, with_ending, without_names
-from stepflow.run.issue import github_reader
+from stepflow.run.issue import github_reader, open_github
 from stepflow.run.prepare import Prepared, load_requested
 from stepflow.run.readiness import check_addresses
 from stepflow.run.recorded import JOURNAL, PreviousRun
@@ -389,6 +394,8 @@ def _apply(run: Run, plan: Plan, completed: Ending) -> tuple[Ending, bool]:
 
 def _confirm_planned(run: Run, plan: Plan, writer: GitHubWriter) -> tuple[Receipt, ...]:
     """Return the earlier receipts of effects that are still planned, as far as GitHub confirms them."""
+    if not run.done:
+        return ()
     branch = next((effect.branch for effect in plan.effects if isinstance(effect, PushBranch)), "")
     planned = re.compile(rf"({re.escape(branch)}(-\d+)?)?")
     receipts = [receipt for receipt in run.done if planned.fullmatch(receipt.branch)]
@@ -424,14 +431,8 @@ def open_writer(request: RunRequest, retry_policy: RetryPolicy) -> GitHubWriter:
     """Open GitHub for writing; the caller closes it."""
     from stepflow.boundary.github_api import GitHubWriter  # noqa: PLC0415 - costs time that a dry run need not pay
 
-    writer = GitHubWriter(
-        api_url=request.inputs.github_api_url,
-        repository=request.repository,
-        token=_token(request),
-        redactor=request.redactor,
-        retry_policy=retry_policy,
-        connection=request.proxy_config.connection_to(request.inputs.github_api_url),
-    )
+    writer = open_github(GitHubWriter, request, _token(request))
+    writer.retry_policy = retry_policy
     # A server on this machine needs no pause between writes.
     if not is_loopback(urlsplit(request.inputs.github_api_url).hostname or ""):
         writer.seconds_between_writes = SECONDS_BETWEEN_WRITES

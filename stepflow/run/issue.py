@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from stepflow.boundary.github_types import IssueNow, attached_id, image_hosts, signed_addresses
 from stepflow.boundary.settings import Refused, check_actor
@@ -24,9 +24,10 @@ from stepflow.run.request import RunRequest, boundary_settings
 from stepflow.run.start.trigger import Skip
 
 if TYPE_CHECKING:
-    from stepflow.boundary.github_api import GitHubReader
+    from stepflow.boundary.github_api import GitHub, GitHubReader
     from stepflow.boundary.repository_reader import RepositoryReader
 
+G = TypeVar("G", bound="GitHub")
 
 #: A long discussion is cut to its newest comments: at most this many, by this many people, with this many characters.
 MOST_REMARKS = 100
@@ -133,13 +134,25 @@ def _known_issue(request: RunRequest, scenario: Scenario | None) -> Issue | None
     return rehearsed if rehearsed and trigger.issue_number in (None, rehearsed.number) else None
 
 
-def github_reader(request: RunRequest, token: str | None) -> RepositoryReader:
+def github_reader(request: RunRequest, token: str | None) -> GitHubReader:
     """Open a reader, which the caller closes. Without a token it reads public data only."""
-    from stepflow.boundary.repository_reader import RepositoryReader  # noqa: PLC0415 - costs time that most runs need not pay
+    from stepflow.boundary.github_api import GitHubReader  # noqa: PLC0415 - costs time that most runs need not pay
 
+    return open_github(GitHubReader, request, token)
+
+
+def repository_reader(request: RunRequest, token: str | None) -> RepositoryReader:
+    """The same for what a repository has beside the run's own issue."""
+    from stepflow.boundary.repository_reader import RepositoryReader  # noqa: PLC0415 - most runs read nothing else
+
+    return open_github(RepositoryReader, request, token)
+
+
+def open_github(kind: type[G], request: RunRequest, token: str | None) -> G:
+    """Open GitHub for reading or writing; the caller closes it."""
     if not request.repository:
         raise InputError("It is not known which repository to read.", hint="Set GITHUB_REPOSITORY to owner/name.")
-    return RepositoryReader(
+    return kind(
         api_url=request.inputs.github_api_url,
         repository=request.repository,
         token=token,

@@ -36,7 +36,6 @@ from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.follow_up import demand_default_branch, open_reader, read_feedback
 from stepflow.run.issue import (
     Subject,
-    github_reader,
     issue_number,
     issue_text,
     join_texts,
@@ -45,6 +44,7 @@ from stepflow.run.issue import (
     read_again,
     read_images,
     read_subject,
+    repository_reader,
 )
 from stepflow.run.readiness import (
     check_agent_name,
@@ -96,7 +96,7 @@ def add_issue_context(
     if asked and token is None and request.inputs.provider is not Provider.SCRIPTED:
         warnings.append(f"Without `read-token` the agent is not shown: {', '.join(asked)}.")
     elif asked and token:
-        with closing(github_reader(request, token.get_secret_value())) as reader:
+        with closing(repository_reader(request, token.get_secret_value())) as reader:
             try:
                 if IssueContext.LABELS in asked:
                     parts.append(_section("labels", mark, _labels(reader.labels(), agent)))

@@ -11,8 +11,7 @@ from stepflow.boundary.apply import EffectWriter
 from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.output_filter import filter_text
 from stepflow.boundary.own_texts import OwnComment, is_progress, mark_progress, marker_word, read_marker
-from stepflow.boundary.plan import Plan
-from stepflow.boundary.settings import check_actor
+from stepflow.boundary.settings import Plan, check_actor
 from stepflow.domain import event as events
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.words import Progress

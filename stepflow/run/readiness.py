@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path, PurePath
 from urllib.parse import urlsplit
 
-from stepflow.boundary.git import Remote
-from stepflow.boundary.target_branch import branch_of, branch_problem, check_server
+from stepflow.boundary.git import Remote, check_server
+from stepflow.boundary.settings import branch_of, branch_problem
 from stepflow.definition.agent import find_effort_misfit
 from stepflow.definition.builtin import PREFIX, READ_ONLY
 from stepflow.definition.folder import find_agents

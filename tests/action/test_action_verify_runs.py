@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from stepflow.boundary.attestation import unpack_artifact
+from stepflow.modes.verify import unpack_artifact
 from stepflow.run.ending import statement_of
 from tests.action.follow_up_world import commented, follow_up, improve
 from tests.action.verify_world import Proven, failed, made_by

@@ -1,13 +1,12 @@
 """Small agents, facts and results to plan with, and a plan with every effect."""
 
 from stepflow.boundary.apply import ApplyResult, apply_effects
-from stepflow.boundary.bundle_push import BundlePush
+from stepflow.boundary.bundle_push import BundlePush, Pushed
 from stepflow.boundary.failure import FailedRun
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_types import Account
-from stepflow.boundary.plan import CommitsInfo, Plan, branch_name, plan_effects
-from stepflow.boundary.settings import BoundarySettings, Refused
-from stepflow.boundary.target_branch import Pushed
+from stepflow.boundary.plan import plan_effects
+from stepflow.boundary.settings import BoundarySettings, CommitsInfo, Plan, Refused, branch_name
 from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.agent.definition import AgentDefinition, AgentVerdict, SourceText, Step
 from stepflow.domain.effect import Receipt

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.boundary.bundle_push import BundlePush
+from stepflow.boundary.bundle_push import BundlePush, Pushed
 from stepflow.boundary.commit_check import MOST_ENTRIES, CommitRules
 from stepflow.boundary.git import Remote
 from stepflow.boundary.github_types import Account
 from stepflow.boundary.settings import Refused
-from stepflow.boundary.target_branch import Pushed
 from stepflow.errors import BoundaryError
 from tests.boundary.checkout import Checkout, served
 from tests.boundary.conftest import TOKEN

@@ -8,7 +8,8 @@ from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.failure import FailureReport, report_failure
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.own_texts import read_marker
-from stepflow.boundary.plan import CommitsInfo, plan_effects
+from stepflow.boundary.plan import plan_effects
+from stepflow.boundary.settings import CommitsInfo
 from stepflow.domain.agent.agent_settings import CommentSettings
 from stepflow.domain.run import Issue
 from stepflow.domain.words import OnFailure, Outcome

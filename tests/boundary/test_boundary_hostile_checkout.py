@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.boundary.bundle_push import BundlePush
+from stepflow.boundary.bundle_push import BundlePush, Pushed
 from stepflow.boundary.git import Remote
 from stepflow.boundary.github_types import Account
 from stepflow.boundary.settings import Refused
-from stepflow.boundary.target_branch import Pushed
 from stepflow.domain.checkout import CommandRequest
 from stepflow.errors import BoundaryError
 from stepflow.sandbox.box import Toolbox

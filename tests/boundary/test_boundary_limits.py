@@ -7,7 +7,8 @@ import pytest
 from stepflow.boundary.apply import ApplyResult, apply_effects
 from stepflow.boundary.failure import report_failure
 from stepflow.boundary.github_api import GitHubWriter
-from stepflow.boundary.plan import CommitsInfo, plan_effects
+from stepflow.boundary.plan import plan_effects
+from stepflow.boundary.settings import CommitsInfo
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import OnFailure, Outcome
 from tests.boundary.agents import RecordingPusher, agent, facts, failed_run, result, settings

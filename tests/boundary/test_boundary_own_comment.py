@@ -10,7 +10,8 @@ from stepflow.boundary.apply import ApplyResult
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.own_texts import Marker, mark_comment
-from stepflow.boundary.plan import CommitsInfo, plan_effects
+from stepflow.boundary.plan import plan_effects
+from stepflow.boundary.settings import CommitsInfo
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.text import Spent
 from stepflow.domain.words import Outcome

@@ -8,7 +8,8 @@ import pytest
 
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_failures import RetryPolicy
-from stepflow.boundary.plan import CommitsInfo, plan_effects
+from stepflow.boundary.plan import plan_effects
+from stepflow.boundary.settings import CommitsInfo
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.run import FollowUp
 from stepflow.domain.words import Outcome

@@ -4,8 +4,8 @@ from typing import TypeVar
 
 import pytest
 
-from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
-from stepflow.boundary.target_branch import branch_name, unfinished_branch
+from stepflow.boundary.plan import plan_effects
+from stepflow.boundary.settings import CommitsInfo, Plan, branch_name, unfinished_branch
 from stepflow.domain.agent.agent_settings import CommentSettings, CompletionLabels, Labels, PullRequestSettings
 from stepflow.domain.effect import (
     AddLabels,

@@ -6,7 +6,7 @@ import pytest
 
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.own_texts import read_marker
-from stepflow.boundary.plan import Plan
+from stepflow.boundary.settings import Plan
 from stepflow.domain.effect import EffectKind
 from stepflow.domain.words import Outcome
 from tests.boundary.agents import RecordingPusher, apply, plan_everything, statuses

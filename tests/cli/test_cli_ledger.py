@@ -13,10 +13,9 @@ import jsonschema
 import pytest
 
 from stepflow.boundary.github_failures import RetryPolicy
-from stepflow.boundary.ledger_reader import LedgerReader
-from stepflow.boundary.own_texts import Marker, mark_comment
+from stepflow.boundary.repository_reader import LedgerReader
 from stepflow.cli import main
-from stepflow.domain.text import Spent
+from stepflow.cli.ledger import read_history
 from stepflow.domain.words import Outcome
 from stepflow.errors import BoundaryError
 from stepflow.report.ledger import ledger_schema
@@ -171,7 +170,7 @@ def test_an_answer_that_is_not_githubs_is_told_and_ends(fault: str) -> None:
         policy = RetryPolicy(clock=FastClock(), until=float("inf"))
         reader = LedgerReader(api_url=server.api_url, repository="o/r", token=TOKEN, retry_policy=policy)
         with closing(reader), pytest.raises(BoundaryError, match="no usable answer came"):
-            reader.history(read_on=BEGIN.date())
+            read_history(reader, "o/r", read_on=BEGIN.date())
 
 
 def test_a_token_of_another_account_reads_what_the_named_one_wrote(read: Read) -> None:
@@ -214,21 +213,6 @@ def test_costs_that_are_lower_bounds_stay_marked(read: Read) -> None:
     assert "$0.5000+" in lines[1]
     assert "$0.5000+" not in lines[2]
     assert "A cost with a plus is a lower bound" in "\n".join(lines)
-
-
-def test_old_comments_count_without_a_digest_and_tie_their_pull_request(read: Read) -> None:
-    world = LedgerWorld()
-    old = Marker(run="r-2", agent="fixer", issue=1, cost=Spent(usd=3.0), before=Spent(usd=2.0))
-    world.state.add_issue(1, "Old", "It breaks.")
-    world.state.add_comment(1, mark_comment("Done.\n\nPull request: #2", old), BOT)
-    world.add_foreign_pull(2, "By an old version.", BEGIN, login=BOT)
-    world.add_foreign_pull(3, "A release of another workflow.", BEGIN, login=BOT)
-    document = read(world)
-    ((version, found),) = figures(document).items()
-    assert version == ("fixer", "")
-    assert (found["runs"], found["pull_requests"], found["merged"], found["cost_usd"]) == (1, 1, 1, 1.0)
-    assert (document["unlisted_usd"], found["median_minutes"]) == (2.0, None)
-    assert "another $2.00" in read(world, text=True)
 
 
 def test_runs_beyond_the_newest_twenty_keep_their_cost(read: Read) -> None:

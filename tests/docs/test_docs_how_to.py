@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stepflow.boundary.attestation import artifact_name
 from stepflow.cli import COMMANDS, main
+from stepflow.modes.verify import artifact_name
 from stepflow.report.statement import PREDICATE_TYPE
 from stepflow.run.ending import PREDICATE, STATEMENT
 from stepflow.run.recorded import JOURNAL

@@ -34,7 +34,7 @@ from graphql import (
 )
 
 from stepflow.boundary import github_types
-from stepflow.boundary.ledger_reader import LEDGER_DOCUMENTS
+from stepflow.boundary.repository_reader import LEDGER_DOCUMENTS
 from tests.servers.bare_repository import Rejected
 from tests.servers.npm_package import fetch_member
 

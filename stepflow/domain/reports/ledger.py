@@ -17,13 +17,12 @@ class RunRecord:
     """What is recorded on GitHub about one run, whichever comment replaces its own."""
 
     run: str
-    #: The first digits of the digest of the agent's definition; empty if an old comment does not say it.
+    #: The first digits of the digest of the agent's definition.
     digest: str
-    #: None while the run is in progress, for one that was killed, and if an old comment does not say it.
+    #: None while the run is in progress and for one that was killed.
     outcome: Outcome | None
     cost: Spent = field(default_factory=Spent)
-    #: None if an old comment does not say it.
-    minutes: float | None = 0.0
+    minutes: float = 0.0
     #: The day (UTC) on which it was written last.
     day: str
 

@@ -22,7 +22,7 @@ from stepflow.modes.eval.trial import open_case, resolve_commit
 from stepflow.report.safe_text import ADDRESS
 from stepflow.run.clock import Cancellation, SystemClock
 from stepflow.run.ending import make_folder, write_whole
-from stepflow.run.issue import github_reader
+from stepflow.run.issue import repository_reader
 from stepflow.run.readiness import check_addresses, check_request, requested_agent
 from stepflow.run.request import RunRequest
 from stepflow.run.resume import COMMIT
@@ -71,7 +71,7 @@ def collect_cases(
     files, left_out = list[str](), list[DroppedCase]()
     end = SystemClock().now() + asked.most_minutes * 60
     cancellation.hold()
-    with closing(github_reader(request, token.get_secret_value() if token else None)) as reader:
+    with closing(repository_reader(request, token.get_secret_value() if token else None)) as reader:
         make_folder(folder)
         pulls = reader.merged_pulls()
         while len(files) < asked.most_cases and SystemClock().now() < end:
