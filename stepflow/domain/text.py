@@ -316,6 +316,12 @@ def usd(amount: float | None) -> str:
     return f"${amount:,.2f}" if amount == 0 or round(amount, 4) >= 1 else f"${amount:.4f}"
 
 
+def sum_costs(costs: Iterable[float | None]) -> float | None:
+    """Return the sum in US dollars; None if one of the prices is unknown."""
+    known = tuple(costs)
+    return None if None in known else sum(cost or 0.0 for cost in known)
+
+
 def minutes(number: float) -> str:
     """Format minutes with the precision that people use for limits: `50`, `2.5`, `0.02`."""
     if number >= 10:

@@ -43,6 +43,11 @@ from stepflow.run.workspace import committed_copy, request_in_copy
 from stepflow.sandbox.workspace import make_workspace, temporary_folder
 
 EXPECT = "expect"
+#: Inputs that a run without a real issue does not have.
+OF_GITHUB = (
+    *("issue_text", "record", "read_token", "runs_per_person_per_day"),
+    *("budget_usd_per_issue", "budget_usd_per_day", "budget_usd_per_month"),
+)
 #: The keys for a scenario without `expect`.
 USUAL = ("outcome", "steps", "validators", "effects")
 #: The limit for reading a file, in bytes.
@@ -299,9 +304,7 @@ def _request_of(request: RunRequest, listed: Listed, *, first: bool = True) -> R
         "scenario": listed.file,
         "boundary": BoundaryMode.DRY_RUN,
         "apt_packages": request.inputs.apt_packages if first else (),
-        **dict.fromkeys(("issue", "issue_text", "record", "read_token", "policy")),
-        **dict.fromkeys(("budget_usd_per_issue", "budget_usd_per_day", "budget_usd_per_month")),
-        "runs_per_person_per_day": None,
+        **dict.fromkeys(("issue", "policy", *OF_GITHUB)),
         "resume": "never",
     }
     return replace(

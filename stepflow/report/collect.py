@@ -25,7 +25,7 @@ from stepflow.domain.flow import RunState, advance
 from stepflow.domain.proof import Proof
 from stepflow.domain.reports.report import CheckResult, HistoryEntry, ModelChange, RunReport, ValidatorRun
 from stepflow.domain.run import ImagesRead
-from stepflow.domain.text import RemovedText, TextRemoved
+from stepflow.domain.text import RemovedText, TextRemoved, sum_costs
 from stepflow.domain.words import CODE_OF_OUTCOME, Dialect, Intent, Outcome, Stage, VerdictType, state_reason
 from stepflow.errors import Problem, Severity
 from stepflow.report.wording import describe_issue_cost
@@ -181,7 +181,6 @@ def _copy_event(event: object, kind: type[E]) -> E:
 
 def _history_entry(begun: events.IterationStarted, happened: Sequence[events.Event], seconds: float) -> HistoryEntry:
     paid = [event for event in happened if isinstance(event, PAID)]
-    costs = [event.cost_usd for event in paid]
     models = [event.model for event in paid if isinstance(event, events.ModelTurned) and event.model]
     answered, routed = _last_of(happened, events.StepAnswered), _last_of(happened, events.Routed)
     checked = _last_of(happened, events.CheckJudged)
@@ -206,7 +205,7 @@ def _history_entry(begun: events.IterationStarted, happened: Sequence[events.Eve
         effort=begun.effort,
         max_output_tokens=begun.max_output_tokens,
         usage=sum((event.usage for event in paid), Usage()),
-        cost_usd=None if None in costs else sum(cost or 0.0 for cost in costs),
+        cost_usd=sum_costs(event.cost_usd for event in paid),
         seconds=round(seconds, 3),
         model_change=_copy_event(changed, ModelChange) if changed else None,
     )

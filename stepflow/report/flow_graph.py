@@ -20,7 +20,7 @@ from stepflow.domain.agent.definition import (
 )
 from stepflow.domain.json import JsonObject
 from stepflow.domain.reports.report import RunReport
-from stepflow.domain.text import usd
+from stepflow.domain.text import sum_costs, usd
 from stepflow.domain.words import Effort, Intent, Outcome, StepKind
 from stepflow.engine.closing import BOUNDARY_RULES
 from stepflow.report.safe_text import one_line
@@ -272,12 +272,12 @@ def walked_path(report: RunReport) -> tuple[PathEdge, ...]:
 
 def cost_words(report: RunReport) -> dict[tuple[str | None, str | None], str]:
     """Return what the iterations cost, as text, by the route taken after them. Free routes are left out."""
-    costs: dict[tuple[str | None, str | None], float | None] = {}
+    costs: dict[tuple[str | None, str | None], list[float | None]] = {}
     steps = [*(line.step_id for line in report.history), None]
     for line, to in zip(report.history, steps[1:], strict=True):
-        spent = costs.get((line.step_id, to), 0.0)
-        costs[line.step_id, to] = None if spent is None or line.cost_usd is None else spent + line.cost_usd
-    return {pair: usd(cost) if cost is not None else "cost unknown" for pair, cost in costs.items() if cost != 0}
+        costs.setdefault((line.step_id, to), []).append(line.cost_usd)
+    sums = {pair: sum_costs(each) for pair, each in costs.items()}
+    return {pair: usd(cost) if cost is not None else "cost unknown" for pair, cost in sums.items() if cost != 0}
 
 
 def graph_json(

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.reports.evaluation import EvalPair, EvalTrial, Evaluation, EvalVerdict
 from stepflow.domain.reports.report import Gathered, IssuePage, IssueResult
-from stepflow.domain.text import count, cut, usd
+from stepflow.domain.text import count, cut, sum_costs, usd
 from stepflow.domain.words import Outcome
 from stepflow.report.safe_text import (
     Line,
@@ -210,8 +210,7 @@ def variant_rows(evaluation: Evaluation) -> list[Sequence[str]]:
     ):
         trials = evaluation.trials(of_candidate=of_candidate)
         successes = sum(trial.success for trial in trials)
-        costs = [trial.cost_usd for trial in trials]
-        cost = None if None in costs else sum(each for each in costs if each is not None)
+        cost = sum_costs(trial.cost_usd for trial in trials)
         per_success = usd(cost / successes) if successes and cost is not None else "–"
         times = sorted(trial.seconds for trial in trials)
         median = seconds_text(times[len(times) // 2]) if times else "–"

@@ -27,7 +27,7 @@ from stepflow.domain.effect import EffectKind
 from stepflow.domain.json import JsonObject
 from stepflow.domain.reports.report import HistoryEntry, RunReport
 from stepflow.domain.run import ImagesRead, Issue, IssueImage
-from stepflow.domain.text import changed_lines, count, cut, usd
+from stepflow.domain.text import changed_lines, count, cut, sum_costs, usd
 from stepflow.domain.words import FailureAction
 from stepflow.report.event_message import describe_event
 from stepflow.report.flow_graph import cost_words, flow_graph, walked_path
@@ -336,14 +336,14 @@ def _step_sums(history: Sequence[HistoryEntry]) -> list[dict[str, object]]:
     whole = sum(line.seconds for line in history) or 1.0
     sums: list[dict[str, object]] = []
     for step, lines in steps.items():
-        costs, seconds = [line.cost_usd for line in lines], sum(line.seconds for line in lines)
+        seconds = sum(line.seconds for line in lines)
         figures: dict[str, object] = {
             "step": one_line(step),
             "kind": lines[0].kind.value if lines[0].kind else "",
             "visits": len(lines),
             "tools": sum(line.tool_calls for line in lines),
             "tokens": f"{sum(line.usage.total for line in lines):,}",
-            "cost": usd(None if None in costs else sum(cost or 0.0 for cost in costs)),
+            "cost": usd(sum_costs(line.cost_usd for line in lines)),
             "seconds": seconds_text(seconds),
             "share": round(100 * seconds / whole),
         }

@@ -16,7 +16,7 @@ from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.effect import EffectKind, describe_results, plan_text
 from stepflow.domain.reports.report import HistoryEntry, RunReport, ValidatorRun
 from stepflow.domain.run import describe_unseen
-from stepflow.domain.text import RemovalKind, RemovedPiece, code_block, count, count_kinds, usd
+from stepflow.domain.text import RemovalKind, RemovedPiece, code_block, count, count_kinds, sum_costs, usd
 from stepflow.domain.words import Effort, Outcome
 from stepflow.errors import Severity
 from stepflow.report.diagnostic import annotation
@@ -147,9 +147,7 @@ def model_lines(report: RunReport) -> tuple[ModelLine, ...]:
             effort=effort,
             iterations=len(lines),
             tokens=sum(line.usage.total for line in lines),
-            cost_usd=None
-            if any(line.cost_usd is None for line in lines)
-            else sum(line.cost_usd or 0.0 for line in lines),
+            cost_usd=sum_costs(line.cost_usd for line in lines),
         )
         for (model, effort), lines in list(rungs.items())[:MOST_MODELS]
     )

@@ -21,6 +21,7 @@ from stepflow.domain.words import Outcome, Provider
 from stepflow.errors import BoundaryError, DefinitionError, InputError
 from stepflow.journal import iter_journal
 from stepflow.modes.eval.cases import EVALS, EvalCase, NamedCase
+from stepflow.modes.rehearse import OF_GITHUB
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.run.clock import Cancellation
 from stepflow.run.execute import drive_run
@@ -179,9 +180,7 @@ def trial_request(request: RunRequest, opened: OpenedCase, agent: str, key: str,
         # They are there already.
         "apt_packages": (),
         "resume": "auto",
-        **dict.fromkeys(("issue_text", "record", "read_token", "github_token")),
-        **dict.fromkeys(("budget_usd_per_issue", "budget_usd_per_day", "budget_usd_per_month")),
-        "runs_per_person_per_day": None,
+        **dict.fromkeys(("github_token", *OF_GITHUB)),
     }
     return replace(
         opened.request,
