@@ -100,6 +100,28 @@ class Invocation:
         """The workflow commands that annotate."""
         return [line for line in self.log.splitlines() if re.match(r"::(error|warning|notice)", line)]
 
+    @property
+    def visible_log(self) -> str:
+        """The log as a person sees it: the runner takes the masking commands for itself."""
+        return "\n".join(line for line in self.log.splitlines() if not line.startswith("::add-mask::"))
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return Path(self.outputs["run-folder"])
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The run's report."""
+        return json.loads((self.folder / "report.json").read_text())
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """Everything in the run folder, by path."""
+        return {
+            str(path.relative_to(self.folder)): path.read_bytes() for path in self.folder.rglob("*") if path.is_file()
+        }
+
 
 @dataclass(kw_only=True)
 class Runner:

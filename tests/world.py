@@ -25,6 +25,7 @@ SOURCE = Path(__file__).parent / "action" / "checkout"
 BRANCH = "stepflow/fixer/issue-7"
 MODEL_KEY = "sk-ant-key-of-a-test-0123456789"
 TOKEN = "ghs_tokenofatest0123456789"
+READ_TOKEN = "github_pat_readonly0123456789"
 ISSUE = {"number": 7, "title": "Greet the world", "body": "`greeting.txt` says only `hello`."}
 
 
@@ -138,7 +139,7 @@ class World:
 
     def events(self, done: Invocation) -> list[dict[str, Any]]:
         """The journal of a call."""
-        lines = (Path(done.outputs["run-folder"]) / "journal.jsonl").read_text().splitlines()
+        lines = (done.folder / "journal.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
 
 

@@ -6,7 +6,6 @@ import json
 import re
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tests.checkout import Invocation
@@ -87,5 +86,5 @@ def plain(text: str) -> str:
 
 def effects(done: Invocation) -> dict[str, str]:
     """Kind → status, as effects.json has them."""
-    recorded = json.loads((Path(done.outputs["run-folder"]) / "effects.json").read_text())["effects"]
+    recorded = json.loads((done.folder / "effects.json").read_text())["effects"]
     return {effect["kind"]: effect["status"] for effect in recorded}

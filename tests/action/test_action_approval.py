@@ -67,7 +67,7 @@ def test_the_comment_shows_plan_limits_and_digest(world: World, planned: Invocat
     assert planned.outputs["success"] == "false"
     assert planned.annotations[0].startswith("::notice ")
     assert digest_in(world) in planned.summary
-    report = json.loads((Path(planned.outputs["run-folder"]) / "report.json").read_text())
+    report = planned.report
     assert (report["approval"]["by"], report["approval"]["iterations_left"]) == ("maintain", 8)
 
 

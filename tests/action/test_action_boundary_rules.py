@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,7 +87,7 @@ def test_a_broken_rule_is_named_to_the_agent_which_corrects_it(world: World, bre
     assert (CREDENTIAL in retry, MODEL_KEY in retry) == (False, False)
     assert "boundary-rules failed, attempt 1 of 3" in done.log
     assert all("boundary-rules" in text for text in (done.summary, str(world.pulls()[0]["body"]), world.comments()[0]))
-    report = json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text())
+    report = done.report
     assert [(run["name"], run["passed"]) for run in report["validators"]][:2] == [
         ("boundary-rules", False),
         ("boundary-rules", True),

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from stepflow.boundary.own_texts import Marker, mark_comment, read_marker
 from stepflow.domain.text import Spent
 from tests.checkout import Invocation
 from tests.servers.messages_api import Reply
-from tests.world import World, answer, by_owner, solve, understood
+from tests.world import READ_TOKEN, World, answer, by_owner, solve, understood
 
 pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
-READ_TOKEN = "github_pat_readonly0123456789"
 GIVES_UP: list[Reply] = [understood(), answer("continuation.issue", "abort", reason="no")]
 
 
@@ -46,7 +42,7 @@ def again(world: World) -> None:
 
 
 def issue_cost(done: Invocation) -> str:
-    return str(json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text())["issue_cost"])
+    return str(done.report["issue_cost"])
 
 
 def test_without_a_read_token_the_sum_is_told_and_not_asked_for_before_the_closing(world: World) -> None:

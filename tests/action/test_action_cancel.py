@@ -7,7 +7,6 @@ import json
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,7 +120,7 @@ def assert_cancelled(
     assert (last["event"], last["outcome"]) == ("run_finished", "cancelled")
     assert ({each.method for each in world.github.requests}, world.wrote_nothing()) == ({"GET"}, True)
     assert sleepers() == []
-    folder = Path(done.outputs["run-folder"])
+    folder = done.folder
     assert all((folder / name).is_file() for name in ("report.json", "effects.json", "journal.jsonl"))
 
 

@@ -177,7 +177,7 @@ def check_whole(world: World, done: Invocation, *, over: bool) -> str:
     if not done.outputs["run-folder"]:
         assert "Agent fixer on" not in done.log, context
         return "before the run"
-    folder = Path(done.outputs["run-folder"])
+    folder = done.folder
     entries = read_journal(folder / "journal.jsonl")
     last = entries[-1].event
     assert (last.event, last.outcome) == ("run_finished", done.outputs["outcome"]), context

@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import trustme
 
 from tests.checkout import Invocation
 from tests.servers.private_network import Proxy, TlsFront, address_of, closed_port, pem_of
-from tests.world import BRANCH, MODEL_KEY, TOKEN, World, bash, by_owner, solve, understood
+from tests.world import BRANCH, MODEL_KEY, READ_TOKEN, TOKEN, World, bash, by_owner, solve, understood
 
 GHES, MODEL = "ghes.corp.example", "claude.corp.example"
 LOGIN = "ann:open-sesame-42"
@@ -66,9 +65,9 @@ def corporate(world: World) -> Iterator[Corporate]:
 
 
 def everything_of(done: Invocation) -> str:
-    folder = Path(done.outputs["run-folder"])
+    folder = done.folder
     files = (path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file())
-    log = "\n".join(line for line in done.log.splitlines() if not line.startswith("::add-mask::"))
+    log = done.visible_log
     return "\n".join((log, done.summary, *done.outputs.values(), *files))
 
 
@@ -90,7 +89,7 @@ def test_a_run_reaches_model_api_and_git_through_the_proxy(corporate: Corporate)
     [comment] = corporate.world.comments()
     for text in (comment, done.summary):
         assert "github.com/" not in text.replace("github.com/marketplace", "")
-    effects = json.loads((Path(done.outputs["run-folder"]) / "effects.json").read_text())
+    effects = json.loads((done.folder / "effects.json").read_text())
     assert f"https://{GHES}/o/r/tree/{BRANCH}" in json.dumps(effects)
 
 
@@ -144,13 +143,13 @@ BROKEN: dict[str, tuple[Broken, str]] = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_preflight_says_of_model_and_github_what_to_set(corporate: Corporate, case: str) -> None:
     broken, reason = BROKEN[case]
-    corporate.world.github.read_token = "github_pat_readonly0123456789"
-    corporate.world.runner.inputs["read-token"] = "github_pat_readonly0123456789"
+    corporate.world.github.read_token = READ_TOKEN
+    corporate.world.runner.inputs["read-token"] = READ_TOKEN
     done = broken(corporate)
     rows = [line for line in done.log.splitlines() if line.startswith("✗ failed")]
     assert [row.split()[2] for row in rows] == ["model", "read-token"], done.log
     assert all(reason in row for row in rows), rows
-    assert PASSWORD not in "\n".join(line for line in done.log.splitlines() if not line.startswith("::add-mask::"))
+    assert PASSWORD not in done.visible_log
 
 
 def test_preflight_has_a_row_for_the_ways(corporate: Corporate) -> None:
@@ -182,9 +181,6 @@ def test_addresses_of_two_servers_are_refused_before_anything_is_sent(corporate:
     assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
     assert "two servers" in done.outputs["reason"]
     assert corporate.proxy.requests == []
-
-
-READ_TOKEN = "github_pat_readonly0123456789"
 
 
 def plan(corporate: Corporate, environ: dict[str, str], **inputs: str) -> Invocation:

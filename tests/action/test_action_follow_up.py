@@ -4,7 +4,6 @@ has nothing to do with."""
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -142,7 +141,7 @@ def test_a_pull_request_that_was_merged_meanwhile_gets_no_commit_and_the_comment
     assert "pull request #8 was merged while the run worked on it" in done.outputs["reason"]
     assert "was merged while the run worked on it" in opened.comments()[0]
     assert [len(each["comments"]) for each in opened.github.state.threads] == [1, 1, 1]
-    assert (Path(done.outputs["run-folder"]) / "work.bundle").exists()
+    assert (done.folder / "work.bundle").exists()
     kept = opened.branches().keys() - {"main", BRANCH}
     assert len(kept) == (on_failure == "push-branch")
 
@@ -220,7 +219,7 @@ def test_a_dry_run_shows_the_replies_and_writes_none(opened: World) -> None:
     assert opened.branches() == before
     assert [len(each["comments"]) for each in opened.github.state.threads] == [1, 1, 1]
     assert "answer_threads" in done.log
-    planned = (Path(done.outputs["run-folder"]) / "journal.jsonl").read_text()
+    planned = (done.folder / "journal.jsonl").read_text()
     assert "Not applied: The issue asks for hello." in planned
 
 

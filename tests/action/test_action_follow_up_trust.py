@@ -10,11 +10,10 @@ import pytest
 from tests.action.follow_up_world import ANSWERS, before_last, follow_up, improve
 from tests.sandbox.credentials_world import PAYLOAD, persist_as_v5
 from tests.servers.messages_api import Reply
-from tests.world import BRANCH, World, bash
+from tests.world import BRANCH, READ_TOKEN, World, bash
 
 pytestmark = pytest.mark.whole
 
-READ_TOKEN = "github_pat_readonly0123456789"
 LOGIN = {"type": "service_account", "private_key_id": "k1", "private_key": "key-of-the-cloud-0123456789"}
 
 

@@ -9,7 +9,6 @@ STEPFLOW_FULL=1 tries the whole table.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -209,7 +208,7 @@ def test_a_push_that_is_refused(door: World, undisturbed: Left, show: Callable[[
     assert effects(done) == {kind: "failed" if kind == "push_branch" else "planned" for kind in KINDS}
     assert says in done.outputs["reason"]
     assert "The commits are kept in work.bundle" in done.outputs["reason"]
-    assert (Path(done.outputs["run-folder"]) / "work.bundle").exists()
+    assert (done.folder / "work.bundle").exists()
     assert door.branches().keys() == {"main"}
     (door.served / "hooks" / "pre-receive").unlink(missing_ok=True)
     show(f"GitHub fault | push refused by {why:20} boundary_failed exit 1  then {next_try(door)}")
@@ -339,7 +338,7 @@ def assert_honest(world: World, done: Invocation) -> None:
     assert max(len(state.pulls), len(state.releases), len(world.comments())) <= 1
     assert world.branches().keys() <= {"main", BRANCH}
     statuses = effects(done)
-    report = json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text())["effects"]
+    report = done.report["effects"]
     assert {receipt["kind"]: receipt["status"] for receipt in report} == statuses
     written = {
         "push_branch": BRANCH in world.branches(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,7 +36,7 @@ def systems(world: World) -> list[list[str]]:
 
 
 def report(done: Invocation) -> dict[str, Any]:
-    return json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text())
+    return done.report
 
 
 def test_every_step_is_shown_the_guidance_as_it_was_at_the_beginning(world: World) -> None:
@@ -53,7 +52,7 @@ def test_every_step_is_shown_the_guidance_as_it_was_at_the_beginning(world: Worl
     size = len(HOUSE.strip())
     assert report(done)["guidance"] == [{"file": "AGENTS.md", "bytes": size}]
     assert f"guidance: AGENTS.md ({size} bytes)" in done.log
-    assert f"AGENTS.md ({size} bytes)" in (Path(done.outputs["run-folder"]) / "report.html").read_text()
+    assert f"AGENTS.md ({size} bytes)" in (done.folder / "report.html").read_text()
 
 
 def test_guidance_of_a_steps_folders_is_shown_to_that_step_alone(world: World) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.world import World, answer, label_event, solve
+from tests.world import READ_TOKEN, World, answer, label_event, solve
 
 pytestmark = pytest.mark.whole
 
@@ -35,7 +34,7 @@ def test_hidden_text_reaches_no_model_and_is_shown_to_people(world: World) -> No
     assert not {"\u200b", "\u202e", "\U000e0068"} & set(prompt_of(world))
     assert "<!-- seen-one -->" in prompt_of(world)
     assert "{uv-issue} {uv-agent_name}" in prompt_of(world)
-    folder = Path(done.outputs["run-folder"])
+    folder = done.folder
     report = json.loads((folder / "report.json").read_text())
     assert report["removed_text"]["count"] == 7
     kinds = [piece["kind"] for piece in report["removed_text"]["pieces"]]
@@ -61,7 +60,7 @@ def test_every_other_text_from_outside_passes_the_same_filter(world: World, sour
     inputs: dict[str, str] = {}
     name = "issues"
     if source == "discussion":
-        world.github.read_token = inputs["read_token"] = "github_pat_readonly0123456789"
+        world.github.read_token = inputs["read_token"] = READ_TOKEN
         world.github.state.add_comment(7, hidden, "bob")
     else:
         name = "workflow_dispatch"
@@ -87,5 +86,5 @@ def test_a_lone_surrogate_in_the_closing_answer_breaks_no_file_and_no_output(wor
     closing = answer("closure.issue", "closing", comment=half, verdict=half, **{f"odd {half}": half})
     done = world.run([*solve()[:-1], closing])
     assert (done.outputs["outcome"], done.exit_code) == ("completed", 0), done.log
-    report = json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text())
+    report = done.report
     assert report["outcome"] == "completed"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -31,7 +30,7 @@ def company(world: World):
 
 
 def report_of(done: Invocation) -> dict:
-    return json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text())
+    return done.report
 
 
 def hosts_of(done: Invocation) -> dict[str, tuple[int, int]]:
@@ -60,7 +59,7 @@ def test_what_setup_and_tools_ask_for_is_held_and_shown_everywhere(world: World,
     assert "[Network] allowed good.example ×1, a.fine.example ×1; refused bad.example ×2" in done.log
     for host, (allowed, refused) in shown.items():
         assert f"| <code>{host}</code> | {allowed} | {refused}" in done.summary
-    page = (Path(done.outputs["run-folder"]) / "report.html").read_text()
+    page = (done.folder / "report.html").read_text()
     assert "allowed good.example ×2, a.fine.example ×1; refused bad.example ×2" in page
     assert "closed, but for TCP through the parent to good.example, " in done.summary
     # Nobody need act on it after a success.

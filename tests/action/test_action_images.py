@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,7 +78,7 @@ def said_everywhere(world: World, done: Any, sentence: str) -> None:
 
 
 def report(done: Any) -> Any:
-    return json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text())
+    return done.report
 
 
 def test_an_image_of_each_kind_arrives_as_a_block(reading: World) -> None:
@@ -96,7 +95,7 @@ def test_an_image_of_each_kind_arrives_as_a_block(reading: World) -> None:
     assert "not seen" not in prompt(reading) + done.summary
     listed = report(done)["images"]
     assert listed[0] == {"address": addresses[0], "problem": None, "type": "image/png", "width": 4, "height": 3}
-    page = (Path(done.outputs["run-folder"]) / "report.html").read_text()
+    page = (done.folder / "report.html").read_text()
     assert f'<img src="data:image/png;base64,{base64.b64encode(png()).decode()}"' in page
     assert len(reading.git_server.asked) == 4
 

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
 def journal(done: Invocation) -> list[dict]:
     """The events of a run."""
-    return [json.loads(line) for line in (Path(done.outputs["run-folder"]) / "journal.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (done.folder / "journal.jsonl").read_text().splitlines()]
 
 
 def messages(done: Invocation, level: str) -> list[str]:
@@ -56,14 +56,14 @@ def test_the_model_and_the_address_are_those_of_the_inputs(world: World) -> None
 
 def test_without_debug_logging_a_run_is_not_recorded_and_its_log_stays_short(world: World) -> None:
     done = world.run(solve())
-    assert not (Path(done.outputs["run-folder"]) / "recorded.yaml").exists()
+    assert not (done.folder / "recorded.yaml").exists()
     assert "in full:" not in done.log
 
 
 def test_with_debug_logging_a_run_is_recorded_and_can_be_played_again(world: World) -> None:
     world.record()
     done = world.run(solve())
-    recorded = Path(done.outputs["run-folder"]) / "recorded.yaml"
+    recorded = done.folder / "recorded.yaml"
     assert yaml.safe_load(recorded.read_text())["expect"]["outcome"] == "completed"
     again = world.runner.run(label_event(), provider="scripted", scenario=str(recorded), boundary="dry-run")
     assert (again.outputs["outcome"], again.outputs["cost-usd"]) == ("completed", "0.000000"), again.log

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +26,7 @@ def test_the_ledger_knows_a_failed_run_and_the_one_that_opened_the_pull_request(
     assert main(["ledger", "--repository", server.state.repository, "--json", *addresses]) == 0
     ledger = json.loads(capsys.readouterr().out)
     (figures,) = ledger["figures"]
-    digest = json.loads(Path(done.outputs["run-folder"], "report.json").read_text())["definition_digest"]
+    digest = done.report["definition_digest"]
     assert (figures["agent"], figures["digest"]) == ("fixer", digest[:12])
     assert (figures["runs"], figures["completed"], figures["accepted"]) == (2, 1, 1)
     spent = sum(float(each.outputs["cost-usd"]) for each in (failed, done))

@@ -46,7 +46,7 @@ class Solved:
 
     @property
     def folder(self) -> Path:
-        return Path(self.done.outputs["run-folder"])
+        return self.done.folder
 
 
 @pytest.fixture(scope="module")
@@ -234,11 +234,9 @@ def test_a_secret_that_the_model_knows_is_in_nothing_that_anybody_sees(world: Wo
     ]
     done = world.run(script, event)
     assert done.exit_code == 0, done.log
-    log = "\n".join(line for line in done.log.splitlines() if not line.startswith("::add-mask::"))
+    log = done.visible_log
     objects = git("log", "--all", "--patch", "--format=raw", cwd=world.served)
-    files = "".join(
-        path.read_text(errors="replace") for path in Path(done.outputs["run-folder"]).rglob("*") if path.is_file()
-    )
+    files = "".join(path.read_text(errors="replace") for path in done.folder.rglob("*") if path.is_file())
     seen = {
         "log": log,
         "outputs": json.dumps(done.outputs),
@@ -267,7 +265,7 @@ def test_with_isolation_required_the_tools_are_somebody_else_and_see_nothing_of_
             world.runner.folder.chmod(0o700)
             done = world.run([bash(f"{hunt}; true"), *solve()])
             assert done.exit_code == 0, done.log
-            report = json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text())
+            report = done.report
             said = world.model.bodies[1]["messages"][-1]["content"][0]["content"]
             owner = (world.checkout / "greeting.txt").stat().st_uid
         assert said.splitlines()[0] not in ("0", "")

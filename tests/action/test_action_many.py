@@ -15,11 +15,10 @@ import pytest
 
 from stepflow.cli import main
 from tests.checkout import Invocation
-from tests.world import World, label_event, open_world, solve
+from tests.world import READ_TOKEN, World, label_event, open_world, solve
 
 pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
-READ_TOKEN = "github_pat_readonly0123456789"
 #: What GitHub documents: jobs of a matrix, and bytes of a job's outputs, by UTF-16.
 MATRIX, OUTPUTS = 256, 1_000_000
 
@@ -276,7 +275,7 @@ def test_five_thousand_issues_never_cost_more_than_their_budget_and_none_is_take
     at all. It ends when its budget does, and goes on with another one."""
     world.github.contract = None
     add_issues(world, range(8, 5007))
-    chance, text = random.Random(41), json.loads((Path(ran.outputs["run-folder"]) / "report.json").read_text())
+    chance, text = random.Random(41), ran.report
     each, budgets = Decimal("0.5"), [Decimal("900"), Decimal("2000")]
     taken: list[int] = []
     after, page = "", 0
@@ -329,7 +328,7 @@ def test_five_thousand_issues_never_cost_more_than_their_budget_and_none_is_take
 
 def report(folder: Path, done: Invocation, **changed: Any) -> None:
     """A run's report.json in the artifact of its issue, as the closing job downloads it."""
-    text = json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text()) | changed
+    text = done.report | changed
     artifact = folder / f"stepflow-{text['issue']}"
     artifact.mkdir(parents=True)
     (artifact / "report.json").write_text(json.dumps(text))

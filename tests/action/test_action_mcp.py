@@ -182,7 +182,7 @@ def test_the_secret_of_a_remote_server_is_nowhere_but_in_its_header(world: World
     shown = [block for message in world.model.bodies[1]["messages"][2:] for block in message["content"]]
     assert SECRET not in json.dumps(shown)
     assert SECRET not in done.log.replace(f"::add-mask::{SECRET}", "")
-    assert [path for path in Path(done.outputs["run-folder"]).rglob("*") if holds(path, SECRET)] == []
+    assert [path for path in done.folder.rglob("*") if holds(path, SECRET)] == []
     assert [text for text in (*world.comments(), json.dumps(world.pulls())) if SECRET in text] == []
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.checkout import Invocation
@@ -40,7 +38,7 @@ def assert_told(world: World, done: Invocation, outcome: str, *words: str, exit_
     assert done.outputs["comment-url"].startswith(world.git_server.url)
     assert done.outputs["comment-url"] in done.summary
     for name in ("report.json", "effects.json", "journal.jsonl"):
-        assert (Path(done.outputs["run-folder"]) / name).stat().st_size > 0
+        assert (done.folder / name).stat().st_size > 0
 
 
 PROSE = says("I had a look and all is well.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,7 +42,7 @@ def assert_ended(world: World, done: Invocation, outcome: str, exit_code: int = 
     assert done.outputs["reason"].startswith(("Before the run: ", "Flow loop: ", "Completion loop: "))
     (annotation,) = done.annotations
     words = OUTCOMES[Outcome(outcome)]
-    report = json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text())
+    report = done.report
     assert annotation.startswith(f"::error title=fixer%3A {words}::{report['explanation'][:20]}")
     sign = "⏹️" if outcome == "cancelled" else "❌"
     assert f"## {sign} fixer on issue #7: {words}\n\n**Reason** (`{outcome}`): " in done.summary
@@ -183,7 +182,7 @@ def test_what_was_refused_after_the_work_is_kept_where_on_failure_says(world: Wo
     assert "GitHub Token in greeting.txt, line 1" in comment
     assert "could not be kept on a branch" in comment
     assert world.wrote_nothing(but_comments=1)
-    folder = Path(done.outputs["run-folder"])
+    folder = done.folder
     files = [path for path in folder.rglob("*") if path.is_file() and path.suffix in (".jsonl", ".json", ".html")]
     assert {"journal.jsonl", "report.html"} <= {path.name for path in files}
     for text in (comment, done.log, done.summary, *(path.read_text() for path in files)):
@@ -230,7 +229,7 @@ def test_a_sandbox_that_cannot_be_closed_ends_the_run_with_the_place_of_its_comm
     assert "A process of the tools may have survived the run." in done.outputs["reason"]
     for text in (done.outputs["reason"], world.comments()[0], done.summary):
         assert "The commits are kept in work.bundle in the run folder." in text
-    assert (Path(done.outputs["run-folder"]) / "work.bundle").exists()
+    assert (done.folder / "work.bundle").exists()
     assert world.wrote_nothing(but_comments=1)
 
 
@@ -313,12 +312,12 @@ def test_a_dry_run_shows_word_by_word_what_a_real_one_writes(world: World) -> No
         "reset",
         "--quiet",
         "--hard",
-        json.loads(Path(dry.outputs["report"]).read_text())["base_commit"],
+        dry.report["base_commit"],
         cwd=world.checkout,
     )
     real = world.run([*solve()[:-1], closing])
     assert (dry.outputs["outcome"], real.outputs["outcome"]) == ("completed", "completed"), dry.log + real.log
-    texts = json.loads(Path(dry.outputs["report"]).read_text())["texts"]
+    texts = dry.report["texts"]
     (pull,), (comment,) = world.pulls(), world.comments()
     shown = re.sub(r"\n?<!-- /?stepflow\b.*?-->\n?", "", str(pull["body"]))
     assert _masked(texts["open_pull_request"]) == _masked(f"{pull['title']}\n\n{shown}")
@@ -326,7 +325,7 @@ def test_a_dry_run_shows_word_by_word_what_a_real_one_writes(world: World) -> No
     assert "@ann" not in texts["post_comment"], "it is filtered as a real one is"
     assert all(f"│ {line}" in dry.log for line in texts["post_comment"].splitlines() if line and line.isascii())
     assert "<summary>What post_comment would write</summary>" in dry.summary
-    assert json.loads(Path(real.outputs["report"]).read_text())["texts"] == {}
+    assert real.report["texts"] == {}
 
 
 def _masked(text: str) -> str:
@@ -336,7 +335,7 @@ def _masked(text: str) -> str:
 
 def effects(done: Invocation) -> dict[str, str]:
     """Kind → status, as effects.json has them."""
-    effects = json.loads((Path(done.outputs["run-folder"]) / "effects.json").read_text())["effects"]
+    effects = json.loads((done.folder / "effects.json").read_text())["effects"]
     return {effect["kind"]: effect["status"] for effect in effects}
 
 
@@ -346,7 +345,7 @@ def test_a_pull_request_that_somebody_else_has_opened_is_named_by_the_outputs(wo
     world.pulls().append(pull)
     done = world.run(solve())
     assert done.outputs["outcome"] == "completed", done.log
-    effects = json.loads(Path(done.outputs["report"]).read_text())["effects"]
+    effects = done.report["effects"]
     assert [each["status"] for each in effects if each["kind"] == "open_pull_request"] == ["skipped"]
     assert done.outputs["pull-request"] == "50"
     assert done.outputs["pull-request-url"].endswith("/pull/50")
@@ -360,5 +359,5 @@ def test_commits_that_are_too_large_to_be_pushed_are_not_collected_either(world:
     assert "Let the agent commit less" in done.outputs["reason"]
     assert "Let the agent commit less" in world.comments()[0]
     assert world.wrote_nothing(but_comments=1)
-    folder = Path(done.outputs["run-folder"])
+    folder = done.folder
     assert sum(path.stat().st_size for path in folder.glob("work.bundle*")) <= 32 * 1024 * 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.world import BRANCH, World, label_event
+from tests.world import BRANCH, READ_TOKEN, World, label_event
 
 TOOLS = "Bash, Read, Write, Edit, Glob, Grep"
 
@@ -45,7 +45,7 @@ def test_tools_and_effort_that_differ_are_a_row_for_each_step(world: World) -> N
 @pytest.fixture
 def readable(world: World) -> World:
     """A world with a read token."""
-    world.github.read_token = world.runner.inputs["read-token"] = "github_pat_readonly0123456789"
+    world.github.read_token = world.runner.inputs["read-token"] = READ_TOKEN
     return world
 
 

@@ -15,11 +15,10 @@ import pytest
 from tests.action.entry_process import EntryProcess
 from tests.checkout import Invocation, git
 from tests.servers.messages_api import Reply
-from tests.world import MODEL_KEY, TOKEN, World, answer, bash, label_event, solve
+from tests.world import MODEL_KEY, READ_TOKEN, TOKEN, World, answer, bash, label_event, solve
 
 pytestmark = pytest.mark.whole
 
-READ_TOKEN = "github_pat_readonly0123456789"
 RUNTIME = "runtime-token-of-a-test"
 OIDC = "https://oidc.example/token?sig=of-a-test-0123456789"
 CHECKOUT = "ghs_tokenOfTheCheckout0123456789"
@@ -138,7 +137,7 @@ def test_no_secret_is_in_anything_that_is_left_and_all_are_masked_first(armed: W
     visible = "\n".join(lines[len(masks) :])
     written = str((armed.github.state.comments, armed.github.state.pulls))
     assert shown(visible + done.summary + str(done.outputs) + written) == []
-    for path in Path(done.outputs["run-folder"]).rglob("*"):
+    for path in done.folder.rglob("*"):
         assert not path.is_file() or path.name == "work.bundle" or shown(path.read_bytes()) == [], path
 
 

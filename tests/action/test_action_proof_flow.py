@@ -98,7 +98,7 @@ def test_a_test_that_passes_without_the_change_sends_the_work_back(greeting: Wor
     }
     assert "The tests pass without the change too." in told
     assert "At least one of their tests must fail there" in told
-    report = json.loads(Path(done.outputs["report"]).read_text())
+    report = done.report
     assert report["proof"]["verdict"] == "proven"
     assert [(each["file"], each["held_by"]) for each in report["proof"]["hunks"]] == [("greeting.py", ["test_nobody"])]
     assert_shown(greeting, done)
@@ -190,7 +190,7 @@ def test_the_change_of_a_follow_up_is_all_of_its_pull_request(opened: World) -> 
     test = "mkdir t && echo 'grep world greeting.txt' > t/x.test.sh && git add t && " + COMMIT
     done = follow_up(opened, [bash(test), *improve()[1:]])
     assert (done.exit_code, done.outputs["outcome"], done.outputs["proven"]) == (0, "completed", "true"), done.log
-    report = json.loads(Path(done.outputs["report"]).read_text())
+    report = done.report
     assert [each["file"] for each in report["proof"]["hunks"]] == ["greeting.txt"]
 
 
@@ -213,7 +213,7 @@ def test_a_review_carries_the_proof_of_the_pull_request_and_demands_none(
     ]
     done = review(greeting, labeled(greeting, number, label="agent:review"), reads)
     assert done.outputs["outcome"] == "completed", done.log
-    report = json.loads(Path(done.outputs["report"]).read_text())
+    report = done.report
     assert report["proof"]["verdict"] == verdict
     (written_review,) = greeting.github.state.reviews
     assert says in written_review["body"]

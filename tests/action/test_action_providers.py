@@ -81,9 +81,9 @@ def test_the_same_scenario_gives_the_same_report_through_every_provider(
     assert (len(world.pulls()), len(world.comments())) == (1, 1)
     assert figures_of(done, tmp_path) == {**direct, "provider": access.provider}
     assert direct["history"][1]["tool_calls"]
-    files = (path for path in Path(done.outputs["run-folder"]).rglob("*") if path.is_file())
+    files = (path for path in done.folder.rglob("*") if path.is_file())
     left = [path.read_text("utf-8", "replace") for path in files]
-    log = "\n".join(line for line in done.log.splitlines() if not line.startswith("::add-mask::"))
+    log = done.visible_log
     for text in (*left, log, done.summary, str(done.outputs), *world.comments(), json.dumps(api.bodies)):
         assert [secret for secret in access.secrets() if secret in text] == []
 
@@ -154,6 +154,6 @@ def test_the_credentials_file_that_a_login_step_left_in_the_checkout_is_not_in_t
     assert done.outputs["outcome"] == "aborted", done.log
     assert "gha-creds-1.json: No such file or directory" in json.dumps(api.bodies[1])
     assert path.read_bytes() == before
-    files = [file.read_text("utf-8", "replace") for file in Path(done.outputs["run-folder"]).rglob("*.json*")]
+    files = [file.read_text("utf-8", "replace") for file in done.folder.rglob("*.json*")]
     for text in (*files, json.dumps(api.bodies)):
         assert [secret for secret in (REQUEST_TOKEN, *access.secrets()) if secret in text] == []

@@ -13,11 +13,10 @@ from stepflow.boundary.own_texts import Marker, mark_comment
 from tests.checkout import git
 from tests.docs.page import USE_PAGE, around_action, named_block
 from tests.servers.messages_api import Reply
-from tests.world import TOKEN, World, by_owner, label_event, solve
+from tests.world import READ_TOKEN, TOKEN, World, by_owner, label_event, solve
 
 pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
 
-READ_TOKEN = "github_pat_readonly0123456789"
 DISPATCH = {"sender": {"login": "bob", "type": "User"}, "repository": {"full_name": "o/r", "default_branch": "main"}}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.checkout import Invocation, git
-from tests.world import TOKEN, World, drop_checks, label_event, solve
+from tests.world import READ_TOKEN, TOKEN, World, drop_checks, label_event, solve
 
 EVENT = {"repository": {"full_name": "o/r", "default_branch": "main"}, "sender": {"login": "bob", "type": "User"}}
 
@@ -156,7 +156,7 @@ def test_an_issue_that_is_locked_takes_no_comment(world: World) -> None:
 
 def test_an_issue_that_is_read_is_known_to_be_locked(world: World) -> None:
     world.github.state.locked.add(7)
-    world.github.read_token = "github_pat_readonly0123456789"
+    world.github.read_token = READ_TOKEN
     world.play(solve())
     inputs = {"agent": "fixer", "issue": "7", "read-token": world.github.read_token}
     done = world.runner.run(EVENT, name="workflow_dispatch", **inputs)
@@ -194,7 +194,7 @@ def test_a_dry_run_is_told_of_a_branch_that_cannot_be(world: World) -> None:
 
 @pytest.mark.whole
 def test_a_preflight_by_number_is_told_that_the_issue_is_locked(world: World) -> None:
-    world.github.read_token = "github_pat_readonly0123456789"
+    world.github.read_token = READ_TOKEN
     assert "| issue | ✅ ok |" in preflight(world, **{"read-token": world.github.read_token}).summary
     world.github.state.locked.add(7)
     done = preflight(world, **{"read-token": world.github.read_token})

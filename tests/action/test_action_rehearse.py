@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
@@ -26,7 +25,7 @@ def test_a_pull_request_rehearses_without_a_key_and_nothing_is_asked_or_written(
     assert done.annotations == []
     # Each scenario has a report of its own.
     assert done.outputs["report"] == ""
-    assert [path.name for path in Path(done.outputs["run-folder"]).glob("*/*/report.json")] == ["report.json"]
+    assert [path.name for path in done.folder.glob("*/*/report.json")] == ["report.json"]
     assert done.summary.startswith("## ✅ Rehearsal: 1 scenario, as expected\n")
     assert "| <code>fixer</code> | greets | ✅ completed | 3 |" in done.summary
     assert world.model.bodies == []
@@ -45,7 +44,7 @@ def test_what_differs_fails_the_job_with_an_annotation_on_the_scenario(world: Wo
     assert line.startswith("::error file=.agent/fixer/scenarios/differs.yaml,line=")
     assert "<details><summary>fixer/differs: outcome, steps, validators, effects, file greeting.txt" in done.summary
     assert "Iteration 3 of 9 · closure.issue (closure)" in done.log
-    assert (Path(done.outputs["run-folder"]) / "fixer/differs/journal.jsonl").is_file()
+    assert (done.folder / "fixer/differs/journal.jsonl").is_file()
 
 
 @pytest.mark.whole
@@ -74,7 +73,7 @@ def test_a_credential_of_the_checkout_is_in_no_copy(world: World) -> None:
     )
     config = (world.checkout / ".git/config").read_bytes()
     done = world.runner.run(PULL, name="pull_request", mode="rehearse", **NO_KEY)
-    journal = next(Path(done.outputs["run-folder"]).rglob("journal.jsonl")).read_text()
+    journal = next(done.folder.rglob("journal.jsonl")).read_text()
     assert token not in journal + done.summary
     assert (world.checkout / ".git/config").read_bytes() == config
 
@@ -98,7 +97,7 @@ def test_a_recorded_run_rehearses_green_at_once_though_the_model_wrote_full_path
     world.record()
     done = world.run(full_paths(), event)
     assert done.outputs["outcome"] == "completed", done.log
-    recorded = (Path(done.outputs["run-folder"]) / "recorded.yaml").read_text(encoding="utf-8")
+    recorded = (done.folder / "recorded.yaml").read_text(encoding="utf-8")
     assert named[0].startswith("/")
     assert named[0] not in recorded
     assert yaml.safe_load(recorded)["expect"] == {
@@ -117,7 +116,7 @@ def test_a_recording_without_an_end_says_so_and_expects_nothing(world: World) ->
     world.record()
     done = world.run(solve()[:2])
     assert done.outputs["outcome"] == "model_failed"
-    recorded = (Path(done.outputs["run-folder"]) / "recorded.yaml").read_text(encoding="utf-8")
+    recorded = (done.folder / "recorded.yaml").read_text(encoding="utf-8")
     assert recorded.startswith("# This run did not reach an end.")
     assert "expect" not in yaml.safe_load(recorded)
 
@@ -127,5 +126,5 @@ def test_what_github_refused_is_recorded_as_completed(world: World) -> None:
     world.record()
     done = world.run(losing_access(world, solve()))
     assert done.outputs["outcome"] == "refused"
-    recorded = (Path(done.outputs["run-folder"]) / "recorded.yaml").read_text(encoding="utf-8")
+    recorded = (done.folder / "recorded.yaml").read_text(encoding="utf-8")
     assert yaml.safe_load(recorded)["expect"]["outcome"] == "completed"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -95,7 +94,7 @@ def test_no_part_of_a_secret_is_left_where_a_checks_output_is_cut(tested: World)
     git("push", "--quiet", str(tested.served), "main", cwd=tested.checkout)
     done = start(tested, fix("hi", "ho", "hello, world"))
     assert done.outputs["outcome"] == "validation_failed", done.log
-    written = (Path(done.outputs["run-folder"]) / "journal.jsonl").read_text()
+    written = (done.folder / "journal.jsonl").read_text()
     for text in (written, done.log.partition("Agent builtin/fix")[2], done.summary, *tested.comments()):
         assert not [part for part in (TOKEN[:half], TOKEN[-half:]) if part in text]
     assert "it failed" in written

@@ -62,7 +62,7 @@ def test_a_secret_in_any_commit_is_neither_pushed_nor_kept(world: World, command
     (comment,) = world.comments()
     assert "A commit contains a secret of this run" in comment
     assert (TOKEN in comment, MODEL_KEY in comment) == (False, False)
-    content = unpacked(Path(done.outputs["run-folder"]))
+    content = unpacked(done.folder)
     assert (TOKEN.encode() in content, MODEL_KEY.encode() in content) == (False, False)
     assert "no snapshot of it is kept" in done.log
 
@@ -73,13 +73,13 @@ def test_a_failed_run_pushes_no_secret_with_its_unfinished_work(world: World) ->
     assert done.outputs["outcome"] == "limit_reached"
     assert world.branches().keys() == {"main"}
     assert "a secret of this run" in done.log
-    assert TOKEN.encode() not in unpacked(Path(done.outputs["run-folder"]))
+    assert TOKEN.encode() not in unpacked(done.folder)
 
 
 def test_a_secret_that_is_staged_only_is_not_kept(world: World) -> None:
     staged = f"echo {TOKEN} > t && git add t && rm t"
     done = world.run([understood(), bash(staged), WORK_ON], max_iterations="2", on_failure="nothing")
-    assert TOKEN.encode() not in unpacked(Path(done.outputs["run-folder"]))
+    assert TOKEN.encode() not in unpacked(done.folder)
     assert "no snapshot of it is kept" in done.log
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,18 +16,17 @@ from tests.world import MODEL_KEY, TOKEN, World, answer, bash, by_owner, label_e
 
 pytestmark = pytest.mark.whole
 
-READ_TOKEN = "github_pat_readonly0123456789"
 KEY_LINES = ("-----BEGIN KEY-----", "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC", "qZ7kPv0x3mYtLw9sB2dFhJnRcTgUeXoA")
 
 
 def visible(done: Invocation) -> str:
     """The log as a person sees it: the runner shows no masking commands."""
-    return "\n".join(line for line in done.log.splitlines() if not line.startswith("::add-mask::"))
+    return done.visible_log
 
 
 def left_behind(done: Invocation, world: World) -> dict[str, str]:
     """Everything that is there after a run, by name."""
-    folder = Path(done.outputs["run-folder"])
+    folder = done.folder
     files = {path.name: path.read_text("utf-8", "replace") for path in folder.rglob("*") if path.is_file()}
     written = json.dumps([world.github.state.comments, world.github.state.pulls])
     return {**files, "log": visible(done), "summary": done.summary, "outputs": str(done.outputs), "written": written}

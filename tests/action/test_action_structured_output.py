@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,7 +117,7 @@ def test_a_recording_plays_again_without_a_server_and_without_the_detours(
 ) -> None:
     world.record()
     done = world.run(Server(server))
-    recorded = Path(done.outputs["run-folder"]) / "recorded.yaml"
+    recorded = done.folder / "recorded.yaml"
     again = world.runner.run(label_event(), provider="scripted", scenario=str(recorded), boundary="dry-run")
     assert again.outputs["outcome"] == "completed", again.log
     assert again.outputs["iterations"] == done.outputs["iterations"]

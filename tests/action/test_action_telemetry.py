@@ -44,7 +44,7 @@ def test_a_collector_receives_the_run_after_everything_else_was_written(world: W
     assert (done.exit_code, done.outputs["outcome"]) == (0, "completed"), done.log
     assert all("outcome" in text for text in outputs_then)
     assert {request[1]["authorization"] for request in server.requests} == {f"Bearer {HEADER_TOKEN}"}
-    trace = build_trace(iter_journal(Path(done.outputs["run-folder"]) / "journal.jsonl"))
+    trace = build_trace(iter_journal(done.folder / "journal.jsonl"))
     assert [span.name for span in server.spans()] == [span.name for span in trace.spans]
     names = {span.name.partition(" ")[0] for span in server.spans()}
     assert names == {"invoke_agent", "step", "chat", "execute_tool", "validate", "effect"}
@@ -73,9 +73,9 @@ def test_no_secret_reaches_a_collector_and_no_header_anything_else(world: World)
     assert done.outputs["outcome"] == "aborted", done.log
     received = server.text()
     assert "printf" in received, "the content is not there"
-    folder = Path(done.outputs["run-folder"])
+    folder = done.folder
     files = {path.name: path.read_text("utf-8", "replace") for path in folder.rglob("*") if path.is_file()}
-    log = "\n".join(line for line in done.log.splitlines() if not line.startswith("::add-mask::"))
+    log = done.visible_log
     places = {**files, "log": log, "summary": done.summary, "outputs": str(done.outputs), "received": received}
     places["comments"] = str(world.comments())
     for name, text in places.items():

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.action.test_action_process import READ_TOKEN
 from tests.checkout import Invocation, labeled
-from tests.world import World, answer, bash, solve, understood
+from tests.world import READ_TOKEN, World, answer, bash, solve, understood
 
 GOLDEN = Path(__file__).parent / "golden"
 NOT_YET = answer("continuation.issue", "repeat", summary="not there yet")

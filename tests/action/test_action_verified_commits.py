@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ pytestmark = pytest.mark.whole
 
 
 def push_receipt(done: Invocation) -> dict[str, Any]:
-    recorded = json.loads((Path(done.outputs["run-folder"]) / "effects.json").read_text())["effects"]
+    recorded = json.loads((done.folder / "effects.json").read_text())["effects"]
     return next(effect for effect in recorded if effect["kind"] == "push_branch")
 
 

@@ -11,11 +11,9 @@ import yaml
 
 from tests.docs.page import around_action, named_block
 from tests.servers.messages_api import Failure, Reply
-from tests.world import TOKEN, World, bash, label_event, solve, understood
+from tests.world import READ_TOKEN, TOKEN, World, bash, label_event, solve, understood
 
 pytestmark = pytest.mark.usefixtures("unchecked_base")
-
-READ_TOKEN = "github_pat_readonly0123456789"
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def keep(world: World, folder: Path, commit: str) -> None:
 def made_by(world: World, done: Invocation, clone: Path) -> Proven:
     """The pull request of a completed run, whose job has kept what the shipped workflow keeps."""
     assert done.outputs["outcome"] == "completed", done.log
-    folder, commit = Path(done.outputs["run-folder"]), done.outputs["commit"]
+    folder, commit = done.folder, done.outputs["commit"]
     keep(world, folder, commit)
     if not clone.exists():
         git("clone", "--quiet", str(world.served), str(clone), cwd=clone.parent)
