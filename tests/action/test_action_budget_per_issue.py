@@ -1,10 +1,13 @@
-"""`budget-usd-per-issue`: what all runs on an issue may cost, kept in the run's comment."""
+"""`budget-usd-per-issue`: what all runs on an issue may cost, kept in the run's comment; and the ledger of them."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 
 from stepflow.boundary.own_texts import Marker, mark_comment, read_marker
+from stepflow.cli import main
 from stepflow.domain.text import Spent
 from tests.checkout import Invocation
 from tests.servers.messages_api import Reply
@@ -168,3 +171,25 @@ def test_the_lower_of_the_agents_budget_and_the_input_ends_a_run(
     done = world.run(solve(), budget_usd=given)
     assert (done.outputs["outcome"], len(world.model.bodies)) == ("budget_exhausted", 1), done.log
     assert f"of $0.0010 are spent ({setting})" in done.outputs["reason"]
+
+
+def test_the_ledger_knows_a_failed_run_and_the_one_that_opened_the_pull_request(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = world.run([answer("initial.issue", "abort", reason="no idea")], on_failure="comment")
+    done = world.run(solve())
+    (pull,) = world.pulls()
+    pull["merged_at"] = "2026-11-28T10:00:00Z"
+    server = world.github
+    capsys.readouterr()
+    monkeypatch.setenv("GITHUB_TOKEN", server.token)
+    addresses = ("--github-api-url", server.api_url, "--github-server-url", server.web_url)
+    assert main(["ledger", "--repository", server.state.repository, "--json", *addresses]) == 0
+    ledger = json.loads(capsys.readouterr().out)
+    (figures,) = ledger["figures"]
+    digest = done.report["definition_digest"]
+    assert (figures["agent"], figures["digest"]) == ("fixer", digest[:12])
+    assert (figures["runs"], figures["completed"], figures["accepted"]) == (2, 1, 1)
+    spent = sum(float(each.outputs["cost-usd"]) for each in (failed, done))
+    assert figures["cost_usd"] == figures["cost_per_accepted_usd"] == pytest.approx(spent, abs=1e-5)
+    assert ledger["unlisted_usd"] == 0
