@@ -96,7 +96,7 @@ STORIES: dict[str, tuple[Change, dict[str, Any], dict[str, Any], tuple[str, int]
 FAST = ("of a fork",)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.whole
 @pytest.mark.parametrize(
     "story", [pytest.param(story, marks=[pytest.mark.whole] * (story not in FAST)) for story in STORIES]
@@ -266,7 +266,7 @@ def assert_whole(world: World, number: int) -> None:
 LINES_OF_JOURNAL = 35
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.whole
 @pytest.mark.parametrize("point", range(1, LINES_OF_JOURNAL + 1, 1 if FULL else 3))
 def test_a_review_that_was_killed_after_any_line_is_written_once(
