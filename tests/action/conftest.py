@@ -15,6 +15,8 @@ from tests.world import World, open_world
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     opens = open_reviewed_world if "opened" in request.fixturenames else open_world
     with opens(tmp_path) as world:
+        if "checked_base" not in request.fixturenames:
+            world.runner.inputs["base-checks"] = "skip"
         yield world
 
 
@@ -25,6 +27,5 @@ def opened(world: World) -> World:
 
 
 @pytest.fixture
-def unchecked_base(world: World) -> None:
-    """Runs check nothing before their first step: for tests of something else, which take less time this way."""
-    world.runner.inputs["base-checks"] = "skip"
+def checked_base() -> None:
+    """Runs try the checks before their first step, as they do by default: tests of something else need no such time."""

@@ -28,7 +28,7 @@ class Served(Protocol):
 
 def let_review(world: World) -> None:
     """The agent of the world reviews pull requests, on the default branch."""
-    world.runner.inputs |= {"read-token": TOKEN, "base-checks": "skip"}
+    world.runner.inputs |= {"read-token": TOKEN}
 
     def allow(agent: dict[str, Any]) -> None:
         agent["runner"]["integrations"]["github"] = {"allowedEffects": ["comment", "labels", "review"]}

@@ -12,7 +12,7 @@ from tests.checkout import Invocation, git
 from tests.servers.messages_api import Reply
 from tests.world import BRANCH, COMMIT, MODEL_KEY, World, answer, bash, drop_checks, solve, understood
 
-pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
+pytestmark = pytest.mark.whole
 
 AS_MODEL = "git -c user.name=Model -c user.email=model@example.invalid"
 GREET = f"echo 'hello, world' > greeting.txt && git add --all && {COMMIT}"

@@ -13,7 +13,7 @@ from tests.checkout import Invocation
 from tests.servers.messages_api import Reply
 from tests.world import READ_TOKEN, World, answer, by_owner, solve, understood
 
-pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
+pytestmark = pytest.mark.whole
 
 GIVES_UP: list[Reply] = [understood(), answer("continuation.issue", "abort", reason="no")]
 

@@ -14,7 +14,7 @@ from tests.checkout import git
 from tests.servers.messages_api import Reply
 from tests.world import COMMIT, TOKEN, World, answer, bash, label_event
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("checked_base")]
 
 CHECK = "grep 'hello, world' greeting.txt"
 BRANCH = "stepflow/fix/issue-7"

@@ -48,12 +48,12 @@ def test_during_a_validator(world: World) -> None:
     world.edit(
         "steps_registry.json", lambda registry: registry["validators"]["greeting"].update(command=f"sleep {SLEEP}")
     )
-    world.runner.inputs["base-checks"] = "skip"
     done = signaled(world, solve(), when=lambda: len(sleepers()) >= 1)
     assert_cancelled(world, done, where="Flow loop")
     assert done.outputs["final-step"] == "closure.issue"
 
 
+@pytest.mark.usefixtures("checked_base")
 def test_during_a_check_before_the_run(world: World) -> None:
     world.edit(
         "steps_registry.json", lambda registry: registry["validators"]["greeting"].update(command=f"sleep {SLEEP}")

@@ -22,7 +22,7 @@ from tests.servers.llmock_server import open_llmock
 from tests.servers.messages_api import Answer, Drop, Failure, Reply, says
 from tests.world import BRANCH, CLOSING, COMMIT, World, answer, bash, solve, understood
 
-pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
+pytestmark = pytest.mark.whole
 
 #: How many turns of `solve()` are answered before the fault: the step's first call, between two calls of the work
 #: step (its commit is made), the closure's call.

@@ -16,7 +16,7 @@ from tests.servers.git_http import Attachment
 from tests.servers.messages_api import Answer, Failure
 from tests.world import TOKEN, World, answer, label_event, solve
 
-pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
+pytestmark = pytest.mark.whole
 
 TEXT = "`greeting.txt` says only `hello`."
 

@@ -13,7 +13,7 @@ from stepflow.action.main import act
 from tests.checkout import Invocation, git
 from tests.world import MODEL_KEY, TOKEN, World, answer, bash, label_event, solve, understood
 
-pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
+pytestmark = pytest.mark.whole
 
 
 def journal(done: Invocation) -> list[dict]:

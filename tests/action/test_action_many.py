@@ -17,7 +17,7 @@ from stepflow.cli import main
 from tests.checkout import Invocation
 from tests.world import READ_TOKEN, World, label_event, open_world, solve
 
-pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
+pytestmark = pytest.mark.whole
 
 #: What GitHub documents: jobs of a matrix, and bytes of a job's outputs, by UTF-16.
 MATRIX, OUTPUTS = 256, 1_000_000

@@ -22,7 +22,7 @@ from tests.servers.mcp_remote import RemoteMcp
 from tests.servers.messages_api import calls
 from tests.world import BRANCH, World, bash, label_event, solve
 
-pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
+pytestmark = pytest.mark.whole
 
 SECRET = "mcp-token-0123456789"
 NAMED = ["Bash", "mcp__docs__search", "mcp__docs__process", "mcp__docs__note"]
@@ -101,21 +101,21 @@ def test_what_a_run_knows_of_its_repository_decides(world: World, *, private: bo
 
 def test_a_preflight_names_what_meets_and_who_accepts_it(world: World) -> None:
     with_server(world, LOCAL)
-    unknown = world.run([], mode="preflight", base_checks="skip").log
+    unknown = world.run([], mode="preflight").log
     assert re.search(
         r"warning +rule of two: initial.issue +in a private repository, all three meet: text that strangers can write "
         r'\(results of the MCP server "docs"\); something private .*; a run there is refused',
         unknown,
     ), unknown
-    refused = world.run([], in_repository(private=True), mode="preflight", base_checks="skip")
+    refused = world.run([], in_repository(private=True), mode="preflight")
     assert (refused.exit_code, refused.outputs["outcome"]) == (2, "invalid_definition")
     assert "SF357" in refused.log
     world.edit("steps_registry.json", lambda registry: accept(registry, REASON))
-    accepted = world.run([], in_repository(private=True), mode="preflight", base_checks="skip").log
+    accepted = world.run([], in_repository(private=True), mode="preflight").log
     assert re.search(rf"warning +rule of two: initial.issue +all three meet: .*; accepted: {REASON}", accepted), (
         accepted
     )
-    safe = world.run([], in_repository(private=False), mode="preflight", base_checks="skip").log
+    safe = world.run([], in_repository(private=False), mode="preflight").log
     assert re.search(r"ok +rule of two +in no step do strangers' text, something private and a way out meet", safe), (
         safe
     )

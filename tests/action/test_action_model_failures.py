@@ -14,7 +14,7 @@ from tests.readable import stumbles
 from tests.servers.messages_api import Answer, Failure, Reply, answers, calls, says
 from tests.world import CLOSING, COMMIT, World, answer, bash, label_event, solve, understood
 
-pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
+pytestmark = pytest.mark.whole
 
 CLAIM = answer("closure.issue", "closing", comment="done")
 HANDED_OVER = answer("continuation.issue", "handoff", summary="done")

@@ -83,7 +83,7 @@ def test_a_failed_run_names_the_refused_hosts_on_the_issue(world: World, company
 
 def test_validators_are_held_as_well(world: World, company: Proxy) -> None:
     world.edit("steps_registry.json", lambda registry: use_command(registry, "curl -sSf http://bad.example/"))
-    done = world.run(solve(), **ALLOWED, base_checks="skip")
+    done = world.run(solve(), **ALLOWED)
     assert done.outputs["outcome"] == "validation_failed"
     assert hosts_of(done) == {"bad.example": (0, 1)}
     assert company.requests == []
@@ -115,6 +115,7 @@ def test_a_run_that_goes_on_holds_its_tools_to_the_same_hosts_and_adds_up(world:
     assert hosts_of(done) == {"good.example": (2, 0), "bad.example": (0, 2)}
 
 
+@pytest.mark.usefixtures("checked_base")
 def test_a_preflight_shows_the_rule_and_what_the_checks_were_refused(world: World, company: Proxy) -> None:
     world.edit("steps_registry.json", lambda registry: use_command(registry, "curl -sSf http://bad.example/"))
     done = world.run([], mode="preflight", **ALLOWED)
@@ -165,7 +166,7 @@ def test_the_narrower_network_of_the_input_and_of_agent_json_applies_and_is_name
     layer = started["isolation"]["network"]
     assert layer.startswith(met)
     assert ("but for" in layer) == ("but for" in met)
-    preflight = world.run([], mode="preflight", base_checks="skip", **given)
+    preflight = world.run([], mode="preflight", **given)
     assert re.search(rf"ok +network +{re.escape(described)}", preflight.log)
     assert re.search(rf"sandbox: network +{re.escape(met)}", preflight.log)
 
@@ -177,7 +178,7 @@ def test_an_agent_that_allows_hosts_needs_them_from_the_input(world: World) -> N
     assert '"network" in agent.json of fixer is `allow`, but the inputs list no hosts' in done.outputs["reason"]
     assert "Set `network: allow` and list the hosts in `allowed-hosts`" in done.outputs["reason"]
     assert world.model.bodies == []
-    preflight = world.run([], mode="preflight", base_checks="skip")
+    preflight = world.run([], mode="preflight")
     assert preflight.exit_code == 2
     assert 'preflight of fixer: network: "network" in agent.json of fixer is' in preflight.log
 

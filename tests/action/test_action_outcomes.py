@@ -28,7 +28,7 @@ from tests.world import (
     understood,
 )
 
-pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
+pytestmark = pytest.mark.whole
 
 WORK_ON = answer("continuation.issue", "repeat", summary="still at it")
 HANDED_OVER = answer("continuation.issue", "handoff", summary="done")

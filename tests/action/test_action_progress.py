@@ -17,8 +17,6 @@ from tests.action.killed import KILLED, Nursery
 from tests.servers.messages_api import Failure, Reply
 from tests.world import BRANCH, World, answer, bash, label_event, solve, understood
 
-pytestmark = pytest.mark.usefixtures("unchecked_base")
-
 AS_OF = re.compile(r"As of \S+ (\d\d:\d\d:\d\d) UTC")
 PROGRESS = {"progress": "comment"}
 ABORTS = [understood(), answer("continuation.issue", "abort")]

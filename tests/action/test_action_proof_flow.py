@@ -148,6 +148,7 @@ def test_a_part_that_stays_unheld_is_not_proven_where_that_is_required(greeting:
     assert "❌ **Not every part is held.** 1 test fails without the change and passes with it." in comment
 
 
+@pytest.mark.usefixtures("checked_base")
 def test_a_command_that_cannot_run_is_told_before_the_first_token(greeting: World) -> None:
     done = start(greeting, [], prove="no-such-runner {tests}")
     assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured"), done.log
@@ -204,7 +205,7 @@ def test_the_change_of_a_follow_up_is_all_of_its_pull_request(opened: World) -> 
 def test_a_review_carries_the_proof_of_the_pull_request_and_demands_none(
     greeting: World, test: str, verdict: str, says: str
 ) -> None:
-    greeting.runner.inputs |= {"agent": "builtin/review", "base-checks": "skip"}
+    greeting.runner.inputs |= {"agent": "builtin/review"}
     number = propose(greeting, {"greeting.py": FIXED, "test_greeting.py": test})
     reads = [
         answer("initial.default", "next", question="Is it right?", places="greeting.py"),

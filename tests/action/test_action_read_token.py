@@ -19,7 +19,7 @@ from tests.docs.page import USE_PAGE, around_action, named_block
 from tests.servers.messages_api import Reply
 from tests.world import BRANCH, READ_TOKEN, TOKEN, World, by_owner, label_event, solve, understood
 
-pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
+pytestmark = pytest.mark.whole
 
 DISPATCH = {"sender": {"login": "bob", "type": "User"}, "repository": {"full_name": "o/r", "default_branch": "main"}}
 

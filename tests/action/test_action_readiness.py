@@ -143,7 +143,7 @@ def test_a_workflow_that_can_be_started_is_told_by_preflight_with_what_it_takes(
 
 
 def preflight(world: World, **inputs: str) -> Invocation:
-    inputs = {"agent": "fixer", "issue": "7", "base-checks": "skip", **inputs}
+    inputs = {"agent": "fixer", "issue": "7", **inputs}
     return world.runner.run(EVENT, name="workflow_dispatch", mode="preflight", **inputs)
 
 

@@ -14,7 +14,7 @@ from tests.servers.github_api import Fault
 from tests.servers.messages_api import Reply
 from tests.world import BRANCH, CLOSING, COMMIT, TOKEN, World, answer, bash, label_event, solve, understood
 
-pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
+pytestmark = pytest.mark.whole
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.servers.loopback import Handler
 from tests.servers.private_network import Proxy, TlsFront, address_of, closed_port, pem_of
 from tests.world import MODEL_KEY, TOKEN, World, answer, bash, label_event, solve, understood
 
-pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
+pytestmark = pytest.mark.whole
 
 HEADER_TOKEN = "otel-token-of-a-test-0123456789"
 PASSWORD = "otel-password-of-a-test"

@@ -56,6 +56,7 @@ RUNS: dict[str, Callable[[World], Invocation]] = {
 }
 
 
+@pytest.mark.usefixtures("checked_base")
 @pytest.mark.whole
 @pytest.mark.parametrize("name", RUNS)
 def test_what_people_read_is_what_was_read_aloud(name: str, world: World) -> None:

@@ -21,7 +21,7 @@ from tests.checkout import Invocation, git
 from tests.servers.messages_api import Reply
 from tests.world import World, answer
 
-pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchecked_base")]
+pytestmark = pytest.mark.whole
 FORM = """
 name: Bug report
 description: Something does not work

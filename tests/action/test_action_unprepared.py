@@ -126,7 +126,6 @@ WAYS: list[tuple[str, Callable[[World], None], list[Reply], dict[str, str], dict
 ]
 
 
-@pytest.mark.usefixtures("unchecked_base")
 @pytest.mark.whole
 @pytest.mark.parametrize(("outcome", "happens", "replies", "inputs", "event"), WAYS)
 def test_a_failed_run_with_the_defaults_sends_no_request_with_the_token_that_writes(
@@ -147,7 +146,6 @@ def test_a_failed_run_with_the_defaults_sends_no_request_with_the_token_that_wri
     assert default.wrote_nothing()
 
 
-@pytest.mark.usefixtures("unchecked_base")
 @pytest.mark.whole
 @pytest.mark.parametrize("fails", [True, False])
 def test_with_the_quick_start_a_run_leaves_exactly_one_comment(world: World, fails: bool) -> None:

@@ -11,7 +11,6 @@ from tests.e2e.repository import BRANCH, git, labeled, lead_to
 from tests.e2e.script import (
     ALL_SECRETS,
     EVENT_CANARY,
-    SECRETS,
     fix_shortly,
     fix_with_one_forgotten_commit,
 )
@@ -128,7 +127,7 @@ def test_no_secret_of_the_action_comes_into_the_reach_of_the_model(fixed: tuple[
     assert "hunted as uid" in transcript
     assert "hunted as uid 0" not in transcript
     assert "the engine's socket refused: PermissionError" in transcript
-    assert [secret for secret in SECRETS if secret in transcript] == []
+    assert [secret for secret in ALL_SECRETS if secret in transcript] == []
     assert "hijacked" not in json.dumps(job.outputs)
 
 
@@ -149,6 +148,7 @@ def test_the_summary_draws_the_walked_path(fixed: tuple[World, Job]) -> None:
     assert all(step in job.summary for step in ("initial.issue", "continuation.issue", "closure.issue"))
 
 
+@pytest.mark.weekly  # tests/action has it with every trouble
 def test_a_workflow_of_the_repository_is_started_on_the_branch_of_the_pull_request(
     new_world: Callable[[], World],
 ) -> None:

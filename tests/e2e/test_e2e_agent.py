@@ -55,10 +55,6 @@ def test_a_job_is_bound_by_the_policy_and_the_next_one_resumes_its_run(
         )
         return world.run(replies, labeled("agent:fixer", secret=EVENT_CANARY), options=options)
 
-    off = run(fix_shortly(), "enabled: false")
-    assert (off.exit_code, off.outputs["outcome"]) == (0, "skipped"), off.everything
-    assert (world.model_bodies(), world.requests_made()) == ([], 0)
-
     first, *rest = fix_shortly()
     stopped = run([first, Failure(status=400, message="no credit")], "network: none")
     assert (stopped.exit_code, stopped.outputs["outcome"]) == (1, "model_failed"), stopped.everything

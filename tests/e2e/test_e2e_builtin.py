@@ -80,42 +80,16 @@ def reached_by_socket(path: Path, url: str) -> Iterator[None]:
         forwarder.shutdown()
 
 
-def test_the_quick_start_reacts_at_once_and_keeps_the_page_that_its_comment_leads_to(
+def test_the_quick_start_reacts_at_once_fixes_the_issue_and_keeps_the_page_that_its_comment_leads_to(
     new_world: Callable[[], World], runner_image: str, tmp_path: Path
 ) -> None:
     world = new_world()
     shutil.rmtree(world.checkout / ".agent")
     (world.checkout / "Makefile").write_text(MAKEFILE)
-    world.use_workflow(lead_to(named_block("quick start"), world.urls()))
+    world.use_workflow(lead_to(named_block("quick start"), {**world.urls(), "progress": "comment"}))
     (temporary := tmp_path / "temp").mkdir(mode=0o777)
     temporary.chmod(0o777)
     gh = tmp_path / "gh" / "api.sock"
-    with reached_by_socket(gh, world.github.plain_url):
-        job = world.run(
-            [answer("initial.default", "abort", cause="none", plan="none")],
-            labeled("agent:fix", secret=EVENT_CANARY),
-            options=(
-                f"--platform=ubuntu-latest={runner_image}",
-                f"--container-options=--volume={temporary}:/tmp --volume={gh.parent}:/gh",
-            ),
-        )
-    assert (job.exit_code, job.outputs["outcome"]) == (1, "aborted"), job.everything
-    assert world.github.state.reactions == [(7, "eyes")], job.everything
-    first = world.github.requests[0]
-    assert (first.method, first.path) == ("POST", "/repos/acme/widgets/issues/7/reactions")
-    assert world.requests_before_each_turn[0] > 1, "the reaction came first"
-    (page,) = (temporary / "artifacts" / "report.html").iterdir()
-    assert "aborted" in page.read_text()
-    (comment,) = world.comments()
-    assert f"{world.git_server.url}/acme/widgets/actions/runs/" in comment["body"]
-    assert world.github.violations == []
-
-
-def test_a_label_runs_the_shipped_agent_with_the_checks_of_the_workflow(new_world: Callable[[], World]) -> None:
-    world = new_world()
-    shutil.rmtree(world.checkout / ".agent")
-    (world.checkout / "Makefile").write_text(MAKEFILE)
-    world.use_workflow(lead_to(named_block("quick start"), {**world.urls(), "progress": "comment"}))
     seen: list[str] = []
     closing = {
         "missing": "nothing",
@@ -135,13 +109,27 @@ def test_a_label_runs_the_shipped_agent_with_the_checks_of_the_workflow(new_worl
             seen.extend(comment["body"] for comment in world.github.state.comments)
             yield reply
 
-    job = world.run(watched(), labeled("agent:fix", secret=EVENT_CANARY))
+    with reached_by_socket(gh, world.github.plain_url):
+        job = world.run(
+            watched(),
+            labeled("agent:fix", secret=EVENT_CANARY),
+            options=(
+                f"--platform=ubuntu-latest={runner_image}",
+                f"--container-options=--volume={temporary}:/tmp --volume={gh.parent}:/gh",
+            ),
+        )
     assert (job.exit_code, job.outputs["outcome"], job.outputs["agent"]) == (0, "completed", "fix"), job.everything
     assert job.outputs["branch"] == "stepflow/fix/issue-7"
+    assert world.github.state.reactions == [(7, "eyes")], job.everything
+    first = world.github.requests[0]
+    assert (first.method, first.path) == ("POST", "/repos/acme/widgets/issues/7/reactions")
+    (page,) = (temporary / "artifacts" / "report.html").iterdir()
+    assert "completed" in page.read_text()
     (pull,) = world.github.state.pulls
     assert (pull["title"], pull["draft"]) == ("Return sizes as numbers", True)
     (comment,) = world.github.state.comments
     assert "A size such as `12k`" in comment["body"]
+    assert f"{world.git_server.url}/acme/widgets/actions/runs/" in comment["body"]
     assert len(seen) == len(script)
     assert all("### ⏳ fix on issue #7: running" in body for body in seen)
     assert "running" not in comment["body"]

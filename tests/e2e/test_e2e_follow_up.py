@@ -201,10 +201,10 @@ def test_each_thread_of_somebody_who_may_write_is_answered_with_the_commit_and_r
     assert [thread["resolved"] for thread in after_review.threads] == [True, True, False]
 
 
-def test_the_stranger_is_not_heard(after_review: Followed, after_checks: Followed, after_push: Followed) -> None:
+def test_the_stranger_is_not_heard(after_review: Followed, after_checks: Followed) -> None:
     assert "Take capitals too." in after_review.said
     assert "Two small things." in after_review.said
-    assert STRANGER not in after_review.said + after_checks.said + after_push.said
+    assert STRANGER not in after_review.said + after_checks.said
 
 
 def test_failed_checks_are_shown_with_their_log_and_mended_on_top(opened: World, after_checks: Followed) -> None:
@@ -221,6 +221,7 @@ def test_failed_checks_are_shown_with_their_log_and_mended_on_top(opened: World,
     assert opened.github.log_store.violations == []
 
 
+@pytest.mark.weekly  # tests/action has it with every change
 def test_nothing_is_pushed_over_a_person_and_the_issue_is_told(opened: World, after_push: Followed) -> None:
     job = after_push.job
     assert (job.exit_code, job.outputs["outcome"]) == (1, "refused"), job.everything
@@ -231,7 +232,7 @@ def test_nothing_is_pushed_over_a_person_and_the_issue_is_told(opened: World, af
     assert len(opened.pulls()) == 1
 
 
-FOLLOW_UPS = ["after_review", "after_checks", "after_push"]
+FOLLOW_UPS = ["after_review", "after_checks", pytest.param("after_push", marks=pytest.mark.weekly)]
 
 
 @pytest.fixture(params=FOLLOW_UPS)
@@ -267,10 +268,11 @@ def test_the_checkout_on_the_runner_is_as_it_was(opened: World, followed: Follow
     assert followed.credential.endswith(CHECKOUT_CREDENTIAL)
 
 
-def test_every_request_is_one_that_github_describes(opened: World, after_push: Followed) -> None:
+def test_every_request_is_one_that_github_describes(opened: World, after_checks: Followed) -> None:
     assert opened.github.violations == []
 
 
+@pytest.mark.weekly  # tests/action has it with every change
 def test_a_checkout_of_the_pull_request_is_refused_with_the_line_to_add(opened: World, after_push: Followed) -> None:
     opened.check_out(BRANCH)
     workflow = opened.checkout / ".github" / "workflows" / "stepflow.yml"
@@ -283,7 +285,7 @@ def test_a_checkout_of_the_pull_request_is_refused_with_the_line_to_add(opened: 
     assert opened.model_bodies() == []
 
 
-def test_a_hosted_runners_own_files_stay_its_own(opened: World, after_push: Followed) -> None:
+def test_a_hosted_runners_own_files_stay_its_own(opened: World, after_checks: Followed) -> None:
     """There the checkout is somebody else's than the container's root and the tools', and act's mounts are others."""
     opened.check_out()
     event = reviewed(PULL, BRANCH, "Once more.", secret=EVENT_CANARY)
@@ -292,7 +294,7 @@ def test_a_hosted_runners_own_files_stay_its_own(opened: World, after_push: Foll
     with runner.started(inputs, event_name="pull_request_review", environment={"GITHUB_RUN_ID": "5"}) as process:
         ended = runner.finish(process, timeout=200)
     assert (ended.exit_code, ended.outputs["outcome"]) == (0, "completed"), ended.log
-    assert subjects(opened, BRANCH)[-2:] == ["Mine", "Once more"]
+    assert subjects(opened, BRANCH)[-1] == "Once more"
     assert runner.changes() == []
     looked = "\n".join(opened.tool_results())
     assert "/github/workspace/.git/config: Permission denied" in looked

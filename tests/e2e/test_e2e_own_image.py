@@ -41,6 +41,7 @@ def own_image(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     subprocess.run(["docker", "rmi", "--force", name], capture_output=True, check=False)
 
 
+@pytest.mark.weekly  # an image of one's own is built, which needs Debian's packages
 def test_a_repository_of_shell_scripts_is_checked_in_an_image_of_its_peoples_own(
     new_world: Callable[[], World], own_image: str
 ) -> None:
@@ -58,6 +59,7 @@ def own_workflow(world: World, own_image: str) -> str:
     return lead_to(before + block("steps").text.replace(OWN, own_image) + after, world.urls())
 
 
+@pytest.mark.weekly
 def test_the_commands_of_the_page_work_in_an_image_of_ones_own(own_image: str, tmp_path: Path) -> None:
     script = block("your image").text.replace(OWN, own_image)
     done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, capture_output=True, text=True, check=False)

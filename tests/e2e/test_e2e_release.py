@@ -27,7 +27,7 @@ from tests.e2e.world import open_world
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.weekly, pytest.mark.timeout(900)]
 
 PROJECT = Path(__file__).parents[2]
 #: Debian's Docker Registry, without a login.

@@ -16,7 +16,6 @@ from tests.e2e.script import (
     ALL_SECRETS,
     EVENT_CANARY,
     LEFT_RUNNING,
-    SECRETS,
     fix_with_one_forgotten_commit,
     look_around_and_answer,
     use_what_was_set_up,
@@ -83,9 +82,18 @@ def test_no_secret_of_the_action_comes_into_the_reach_of_the_model(fixed: tuple[
     assert "hunted as uid" in transcript
     assert f"hunted as uid {RUNNER_UID}" not in transcript
     assert "the engine's socket refused: PermissionError" in transcript
-    assert [secret for secret in SECRETS if secret in transcript] == []
+    # Among these is what Landlock alone can keep from it: files of the runner, and the credential of the checkout.
+    assert [secret for secret in ALL_SECRETS if secret in transcript] == []
     seen = "\n".join(line for line in ended.log.splitlines() if not line.startswith("::add-mask::"))
     assert [secret for secret in ALL_SECRETS if secret in seen + ended.summary + json.dumps(ended.outputs)] == []
+
+
+def test_the_tools_wrote_into_none_of_the_runners_files(fixed: tuple[World, HostedRunner, Ended]) -> None:
+    _, runner, ended = fixed
+    files = runner.root / "temp/_runner_file_commands"
+    untouched = {"env": "", "path": "", "state": ""}
+    assert {name: (files / name).read_text() for name in untouched} == untouched
+    assert "hijacked" not in (files / "output").read_text() + ended.summary
 
 
 def test_the_checkout_is_as_it_was(fixed: tuple[World, HostedRunner, Ended]) -> None:
@@ -93,6 +101,7 @@ def test_the_checkout_is_as_it_was(fixed: tuple[World, HostedRunner, Ended]) -> 
     assert runner.changes() == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("owner", [RUNNER, ROOT], ids=["a user's checkout", "root's checkout"])
 def test_tools_run_as_a_user_that_nobody_else_has_and_can_work(
     new_world: Callable[[], World], owner: tuple[int, int]
@@ -145,6 +154,7 @@ def test_validation_puts_every_problem_on_its_line_and_asks_nothing_of_anybody(n
     assert (world.model_bodies(), world.requests_made()) == ([], 0)
 
 
+@pytest.mark.weekly  # the next one waits for more
 def test_a_cancelled_job_ends_within_five_seconds_and_says_so(new_world: Callable[[], World]) -> None:
     world = new_world()
     runner = world.hosted_runner([Drop(silent=60)], EVENT)
@@ -170,6 +180,7 @@ def test_a_cancelled_job_does_not_wait_for_a_tool(new_world: Callable[[], World]
         ended = runner.finish(process, timeout=30)
     assert time.monotonic() - begun < 5 * crowd()
     assert (ended.exit_code, ended.outputs["outcome"]) == (130, "cancelled"), ended.log
+    assert ended.summary
     assert runner.changes() == []
     assert {each.method for each in world.github.requests} == {"GET"}
 

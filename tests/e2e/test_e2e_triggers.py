@@ -47,6 +47,7 @@ def test_a_comment_with_the_command_starts_the_agent_that_it_names(new_world: Ca
     assert world.github.violations == []
 
 
+@pytest.mark.weekly  # the form's inputs are read in tests/action too
 def test_a_start_by_hand_takes_agent_and_issue_from_its_form(new_world: Callable[[], World]) -> None:
     world = new_world()
     event = dispatched({"agent": "closer", "issue": "7"}, secret=EVENT_CANARY)
@@ -73,6 +74,7 @@ def test_a_pull_request_rehearses_the_agents_without_a_key_and_without_a_token(
     assert (world.model_bodies(), world.requests_made()) == ([], 0)
 
 
+@pytest.mark.weekly  # the rehearsal of such a pull request begins with it
 def test_a_pull_request_has_the_agents_validated(new_world: Callable[[], World]) -> None:
     world = new_world()
     world.use_workflow(named_block("validate workflow", RECIPES))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-#: Inside the image and as root, since whoever tests need not be allowed to read what belongs to the runner.
+from tests.e2e.hosted_runner import run_as_root
+
+#: As root, since whoever tests need not be allowed to read what belongs to the runner.
 _PROGRAM = """
-import hashlib, json, os, stat
-entries = {}
-for folder, folders, files in os.walk("/looked-at"):
-    for name in [".", *folders, *files] if folder == "/looked-at" else [*folders, *files]:
+import hashlib, json, os, stat, sys
+entries, top = {}, sys.argv[1]
+for folder, folders, files in os.walk(top):
+    for name in [".", *folders, *files] if folder == top else [*folders, *files]:
         path = os.path.normpath(os.path.join(folder, name))
         info = os.lstat(path)
         held = ""
@@ -22,7 +23,7 @@ for folder, folders, files in os.walk("/looked-at"):
                 held = hashlib.sha256(file.read()).hexdigest()
         elif stat.S_ISLNK(info.st_mode):
             held = os.readlink(path)
-        entries[os.path.relpath(path, "/looked-at")] = [info.st_uid, info.st_gid, oct(info.st_mode), held]
+        entries[os.path.relpath(path, top)] = [info.st_uid, info.st_gid, oct(info.st_mode), held]
 print(json.dumps(entries))
 """
 
@@ -31,9 +32,7 @@ State = Mapping[str, list[object]]
 
 def look_at(folder: Path, *, image: str) -> State:
     """Owner, group, mode and content of everything."""
-    command = ["docker", "run", "--rm", "--network=none", f"--volume={folder}:/looked-at:ro", "--entrypoint=python3"]
-    done = subprocess.run([*command, image, "-I", "-c", _PROGRAM], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    return json.loads(run_as_root(folder, "python3", "-I", "-c", _PROGRAM, image=image))
 
 
 def differences(before: State, after: State, *, expected: Iterable[str]) -> dict[str, tuple[object, object]]:

@@ -76,8 +76,13 @@ OWNERS = {"a user": RUNNER, "root": ROOT}
 
 @pytest.fixture(
     scope="module",
-    params=covering(tuple(SCRIPTS), tuple(OWNERS)),
-    ids=lambda given: f"{given[0]}, {given[1]}'s checkout",
+    # With each change, test_e2e_security_killed.py has runs that are refused or canceled after such damage.
+    params=[
+        pytest.param(
+            given, id=f"{given[0]}, {given[1]}'s checkout", marks=[pytest.mark.weekly] * (given[0] != "success")
+        )
+        for given in covering(tuple(SCRIPTS), tuple(OWNERS))
+    ],
 )
 def left(request: pytest.FixtureRequest, new_world: Callable[[], World]) -> Iterator[tuple[str, Left]]:
     """A run that ends one way or the other."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.covering import FULL
 from tests.e2e.hosted_runner import RUNNER
 from tests.e2e.repository import labeled
 from tests.e2e.script import EVENT_CANARY, answer_the_question
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from tests.e2e.hosted_runner import Ended, HostedRunner
     from tests.e2e.world import World
 
-KILLS = int(os.environ.get("STEPFLOW_KILLS", "3"))
-CANCELS = int(os.environ.get("STEPFLOW_CANCELS", "2"))
+KILLS = int(os.environ.get("STEPFLOW_KILLS", "3" if FULL else "2"))
+CANCELS = int(os.environ.get("STEPFLOW_CANCELS", "2" if FULL else "1"))
 SEED = int(os.environ.get("STEPFLOW_SEED", random.SystemRandom().randrange(10**6)))
 pytestmark = [pytest.mark.e2e_security, pytest.mark.timeout(300 + 60 * (KILLS + CANCELS))]
 

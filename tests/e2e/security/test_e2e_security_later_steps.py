@@ -83,7 +83,7 @@ def waiting() -> list[Reply]:
 
 def end(runner: HostedRunner, name: str, process: subprocess.Popen[str]) -> None:
     """End it from outside, as its name says."""
-    if name in ("completed", "failed"):
+    if name not in ENDED:
         return
     runner.wait_in_workspace("waiting", process)
     for number, seconds in CANCEL if name == "cancelled" else (("SIGKILL", 0),):
@@ -101,12 +101,17 @@ SCRIPTS = {
     "killed": waiting,
 }
 OWNERS = {"a user": RUNNER, "root": (0, 0)}
+#: From outside.
+ENDED = ("cancelled", "killed")
 
 
 @pytest.fixture(
     scope="module",
-    params=covering(tuple(SCRIPTS), tuple(OWNERS)),
-    ids=lambda given: f"{given[0]}, {given[1]}'s checkout",
+    # With each change, test_e2e_security_killed.py has runs that are killed or canceled after other damage.
+    params=[
+        pytest.param(given, id=f"{given[0]}, {given[1]}'s checkout", marks=[pytest.mark.weekly] * (given[0] in ENDED))
+        for given in covering(tuple(SCRIPTS), tuple(OWNERS))
+    ],
 )
 def left(request: pytest.FixtureRequest, new_world: Callable[[], World]) -> Left:
     name, owner = request.param[0], OWNERS[request.param[1]]

@@ -41,31 +41,23 @@ def everything(ended: Ended) -> str:
 
 
 def test_a_branch_that_leads_to_a_closed_file_tells_nothing_of_it(new_world: Callable[[], World]) -> None:
-    """To git, which cannot read it, it is a branch without a commit: the tree is kept, and HEAD is written down."""
+    """So does a HEAD. To git, which cannot read it, that branch has no commit: the tree is kept, and so is HEAD."""
     world = new_world()
     begin = f"cat {CLOSED}; was=$(cat .git/HEAD); echo 'ref: refs/heads/led' > .git/HEAD"
     ended = run(
         world,
         f"{begin}; mkdir -p .git/refs/heads; ln -s {CLOSED} .git/refs/heads/led; touch tick; echo led",
         'rm tick .git/refs/heads/led; echo "$was" > .git/HEAD; echo back',
+        f"cat {CLOSED}; mv .git/HEAD .git/kept && ln -s {CLOSED} .git/HEAD && echo swapped",
+        "rm .git/HEAD && mv .git/kept .git/HEAD && echo back",
     )
     assert (ended.exit_code, ended.outputs["outcome"]) == (0, "completed"), ended.log
-    first, second = world.tool_results()[:2]
-    assert "Permission denied" in first
-    assert first.endswith("led\n")
-    assert second == "back\n"
-    assert CANARY not in everything(ended)
-
-
-def test_a_head_that_leads_to_a_closed_file_tells_nothing_of_it(new_world: Callable[[], World]) -> None:
-    world = new_world()
-    swap = f"cat {CLOSED}; mv .git/HEAD .git/kept && ln -s {CLOSED} .git/HEAD && echo swapped"
-    ended = run(world, swap, "rm .git/HEAD && mv .git/kept .git/HEAD && echo back")
-    assert (ended.exit_code, ended.outputs["outcome"]) == (0, "completed"), ended.log
-    first, second = world.tool_results()[:2]
-    assert "Permission denied" in first
-    assert "swapped" in first
-    assert second == "back\n"
+    led, first, swapped, second = world.tool_results()[:4]
+    assert "Permission denied" in led
+    assert led.endswith("led\n")
+    assert "Permission denied" in swapped
+    assert "swapped" in swapped
+    assert (first, second) == ("back\n", "back\n")
     assert CANARY not in everything(ended)
 
 

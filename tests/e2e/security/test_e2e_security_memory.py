@@ -27,25 +27,24 @@ EVENT = labeled("agent:closer", secret=EVENT_CANARY)
 COMPLETED = (0, "completed")
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        # Many processes, each of them smaller than the parent.
-        "python3 /opt/exploits/memory_bomb.py 40",
-        # Pages of files that stay in memory as long as somebody holds them.
-        "python3 /opt/exploits/memory_file.py 512",
-        # What System V keeps when nobody is left.
-        "python3 /opt/exploits/lasting_memory.py fill 512",
-    ],
-    ids=["many small processes", "files in memory", "segments that nobody holds"],
+BOMBS = (
+    # Many processes, each of them smaller than the parent.
+    "python3 /opt/exploits/memory_bomb.py 40",
+    # Pages of files that stay in memory as long as somebody holds them.
+    "python3 /opt/exploits/memory_file.py 512",
+    # What System V keeps when nobody is left.
+    "python3 /opt/exploits/lasting_memory.py fill 512",
 )
-def test_when_tools_use_up_the_memory_the_run_goes_on(new_world: Callable[[], World], command: str) -> None:
+
+
+def test_when_tools_use_up_the_memory_the_run_goes_on(new_world: Callable[[], World]) -> None:
     world = new_world()
-    bomb = calls(("bash", {"command": command, "timeout_ms": 60_000}))
-    runner = world.hosted_runner([bomb, *answer_the_question()], EVENT)
+    bombs = [calls(("bash", {"command": command, "timeout_ms": 60_000})) for command in BOMBS]
+    runner = world.hosted_runner([*bombs, *answer_the_question()], EVENT)
     with _started(world, runner) as process:
-        ended = runner.finish(process, timeout=200)
+        ended = runner.finish(process, timeout=250)
     assert (ended.exit_code, ended.outputs.get("outcome")) == COMPLETED, ended.log
+    assert len(world.tool_results()) >= len(BOMBS)
     assert "1024" in world.comments()[-1]["body"]
     assert runner.changes() == []
 

@@ -40,6 +40,7 @@ def test_a_scenario_behind_a_link_shows_nothing_of_what_it_leads_to(attacked: At
     assert ROOT_ONLY not in ended.log + ended.summary + "".join(ended.outputs.values())
 
 
+@pytest.mark.weekly
 def test_a_pattern_that_never_ends_is_red_within_seconds(attacked: Attacked) -> None:
     attacked.checks({"command": "printf 'a%.0s' $(seq 60); echo !", "successWhen": "matches:^(a+)+$"})
     begun = time.monotonic()
@@ -48,6 +49,7 @@ def test_a_pattern_that_never_ends_is_red_within_seconds(attacked: Attacked) -> 
     assert time.monotonic() - begun < 60
 
 
+@pytest.mark.weekly
 def test_aliases_that_stand_for_a_billion_words_are_refused_at_once(attacked: Attacked) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
@@ -58,6 +60,7 @@ def test_aliases_that_stand_for_a_billion_words_are_refused_at_once(attacked: At
     assert time.monotonic() - begun < 30
 
 
+@pytest.mark.weekly
 def test_a_marker_that_another_workflow_quotes_is_neither_overwritten_nor_billed(attacked: Attacked) -> None:
     quoted = "<!-- stepflow run=1 agent=fixer issue=7 commit=none cost=999999.000000 before=0.000000 -->"
     text = f"The bot repeats what alice wrote:\n\n> {quoted}"
@@ -70,6 +73,7 @@ def test_a_marker_that_another_workflow_quotes_is_neither_overwritten_nor_billed
     assert len(bodies) == 2
 
 
+@pytest.mark.weekly
 def test_what_the_model_writes_closes_mentions_and_links_nothing(attacked: Attacked) -> None:
     dangerous = (
         "_Closes #99_ and __Fixes__ acme/other#5. Fixes                      #77.\n\n"

@@ -65,6 +65,7 @@ FORGED = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("owner", "forge", "held"), FORGED.values(), ids=FORGED)
 def test_a_tree_whose_name_is_another_ones_is_seen_through(
     attacked: Attacked, owner: tuple[int, int], forge: str, held: tuple[str, str]
@@ -127,6 +128,7 @@ def test_files_that_no_commit_holds_are_not_what_the_commits_were_checked_with(a
     refused(attacked, ended, "helper.py")
 
 
+@pytest.mark.weekly  # nothing is attacked here
 def test_a_report_that_a_validator_writes_is_named_not_pushed_and_refuses_nothing(attacked: Attacked) -> None:
     attacked.checks({"command": f"mkdir reports; {CHECK_TYPES} > reports/types.txt"})
     ended = attacked.run()
@@ -164,7 +166,7 @@ printf '#!/bin/sh\\nexit 1\\n' > ~/.local/bin/checker; chmod +x ~/.local/bin/che
 printf 'import result; raise SystemExit(result.result)' > ~/lib/main.py; echo 'result = 1' > ~/lib/result.py"""
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("check", "poison", "named"), POISON.values(), ids=POISON)
 def test_a_poisoned_home_turns_no_validator_green(attacked: Attacked, check: str, poison: str, named: str) -> None:
     attacked.checks({"command": check})
