@@ -317,12 +317,12 @@ def at(step: str, behavior: str, **more: Any) -> dict[str, Any]:
     return {"type": behavior, "match": {"model": MODELS[step]}, **more}
 
 
-def says(step: str, intent: str, *, times: int, **more: object) -> dict[str, Any]:
+def answers_at(step: str, intent: str, *, times: int, **more: object) -> dict[str, Any]:
     text = answer(step, intent, **more).content[0]["text"]
     return at(step, "reply", text=text, times=times)
 
 
-def runs(step: str, command: str, *, times: int, text: str = "") -> dict[str, Any]:
+def calls_at(step: str, command: str, *, times: int, text: str = "") -> dict[str, Any]:
     return at(step, "reply", text=text, tool_calls=[{"name": "bash", "arguments": {"command": command}}], times=times)
 
 
@@ -334,22 +334,22 @@ def chaos() -> list[dict[str, Any]]:
         at(first, "fail", status=429, retry_after=1),
         at(first, "fail", status=500),
         at(first, "stream_fault", kind="truncate", after_chunks=3),
-        says(first, "next", times=2, understanding="the greeting leaves the world out"),
+        answers_at(first, "next", times=2, understanding="the greeting leaves the world out"),
         at(work, "fail", status=529),
         at(work, "stream_fault", kind="disconnect", after_chunks=2),
         at(work, "stream_fault", kind="malformed", after_chunks=4),
         at(work, "tool_fault", kind="unknown_tool", times=3),
         at(work, "tool_fault", kind="malformed_arguments"),
-        runs(work, "seq 1 3000", times=5, text=WORDY),
-        runs(work, "seq 1 3001", times=1),
-        runs(work, "seq 1 3002", times=1),
-        runs(work, f"echo 'hello, world' > greeting.txt && {COMMIT}", times=2),
-        says(work, "handoff", times=1, summary="the world is greeted"),
+        calls_at(work, "seq 1 3000", times=5, text=WORDY),
+        calls_at(work, "seq 1 3001", times=1),
+        calls_at(work, "seq 1 3002", times=1),
+        calls_at(work, f"echo 'hello, world' > greeting.txt && {COMMIT}", times=2),
+        answers_at(work, "handoff", times=1, summary="the world is greeted"),
         at(last, "fail", status=503),
         at(last, "fail", status=502),
         at(last, "slow_first_token", seconds=0.2),
         at(last, "stream_fault", kind="stall", after_chunks=2, stall_seconds=4),
-        says(last, "closing", times=2, **CLOSING),
+        answers_at(last, "closing", times=2, **CLOSING),
     ]
 
 
