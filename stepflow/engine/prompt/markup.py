@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from stepflow.domain.text import ANSI, RemovalKind, RemovedPiece, find_invisible, read_tags, spell_out
@@ -54,13 +54,20 @@ class Removals:
         return True
 
 
-def apply_edits(text: str, edits: Sequence[Edit]) -> str:
-    """Apply edits that do not overlap, in order."""
+#: Stands where something was removed, until the lines that are left empty are dropped. No text holds it.
+_REMOVED = "\0"
+_MARGIN = " \t>"
+
+
+def apply_edits(text: str, edits: Iterable[Edit]) -> str:
+    """Apply edits that do not overlap, in order. A line of which only its margin is left is dropped."""
     parts, at = [], 0
     for edit in edits:
-        parts += [text[at : edit.start], edit.text]
+        parts += [text[at : edit.start], _REMOVED, edit.text]
         at = edit.end
-    return "".join((*parts, text[at:]))
+    lines = "".join((*parts, text[at:])).split("\n")
+    lines_left = (line for line in lines if _REMOVED not in line or line.strip(_MARGIN + _REMOVED))
+    return "\n".join(lines_left).replace(_REMOVED, "")
 
 
 #: Any entity with a semicolon; without one, numbers and the names that can spell markup or an invisible character. Its
@@ -107,55 +114,6 @@ def _unseen_runs(text: str) -> list[tuple[int, int]]:
         else:
             runs.append((start, end))
     return runs
-
-
-_MARGIN = " \t>"
-
-
-def edit_lines(lines: Sequence[str], content: str, edits: Sequence[Edit]) -> str | None:
-    """Edit the content of lines, and keep what is before and after it in each. A line with only its margin left is
-    dropped; None if all are."""
-    if not edits:
-        return "\n".join(lines)
-    frames = [_frame(line, part) for line, part in zip(lines, content.split("\n"), strict=False)]
-    lines_left = [text for text, sources in _rebuild_lines(content, edits, frames) if _stays(text, lines, sources)]
-    return "\n".join(lines_left) if lines_left else None
-
-
-def _frame(line: str, part: str) -> tuple[str, str]:
-    """Return what is before and after a part of a line. If its tabs were expanded, its words are searched for."""
-    at = line.rfind(part) if part else len(line)
-    if at >= 0:
-        return line[:at], line[at + len(part) :]
-    words = part.strip()
-    at = line.rfind(words)
-    return (line[:at].rstrip() + " " if line[:at].strip() else "", "") if at >= 0 else ("", "")
-
-
-def _rebuild_lines(
-    content: str, edits: Sequence[Edit], frames: Sequence[tuple[str, str]]
-) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield each line that is left, with the first and the last line that it came from."""
-    at, line, first = 0, 0, 0
-    text = frames[0][0]
-    for start, end, new in (*((edit.start, edit.end, edit.text) for edit in edits), (len(content), len(content), "")):
-        head, *others = content[at:start].split("\n")
-        text += head
-        for other in others:
-            yield text + frames[line][1], (first, line)
-            line += 1
-            first = line
-            text = frames[line][0] + other
-        text += new
-        line += content.count("\n", start, end)
-        at = end
-    yield text + frames[line][1], (first, line)
-
-
-def _stays(text: str, lines: Sequence[str], sources: tuple[int, int]) -> bool:
-    """Whether a line stays: it has text, or it was empty before."""
-    first, last = sources
-    return bool(text.strip(_MARGIN)) or not any(line.strip(_MARGIN) for line in lines[first : last + 1])
 
 
 #: The elements of GitHub's own sanitizer (html-pipeline, `SanitizationFilter`), and `picture` with its `source`.

@@ -8,13 +8,14 @@ renders; then invisible characters and entities are cleaned up, until nothing ch
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from stepflow.domain.text import DRAWN, RemovalKind, RemovedPiece
 from stepflow.engine.prompt.gfm import BlockKind, InlineScan, MarkdownBlock, parse_blocks
-from stepflow.engine.prompt.markup import Edit, Hiding, RawScan, Removals, apply_edits, edit_lines, remove_unseen
+from stepflow.engine.prompt.markup import Edit, Hiding, RawScan, Removals, apply_edits, remove_unseen
 
 #: The languages that a fence may name. The page does not show what a fence names, so any other word is removed.
 LANGUAGES = frozenset(
@@ -148,89 +149,97 @@ _PIPE = re.compile(r"(?<!\\)\|")
 
 
 class _Page:
-    """Extracts what people see of a text, block by block."""
+    """Finds what people do not see of a text, block by block. Every finding is an edit of the source."""
 
     def __init__(self, text: str, removals: Removals) -> None:
-        self._lines, self._removals = text.split("\n"), removals
+        self._text, self._lines, self._removals = text, text.split("\n"), removals
+        #: Where each line begins, and where one after the last would.
+        self._starts = [0, *accumulate(len(line) + 1 for line in self._lines)]
         self._parsed = parse_blocks(text)
         self._hiding = Hiding()
         self._used: set[str] = set()
         self._unused = find_unused_footnotes(self._lines, self._parsed.blocks)
+        self._edits: list[Edit] = []
 
     def seen(self) -> str:
-        """Return the visible text. A block of which nothing is left loses its lines."""
-        parts = [part for block in self._parsed.blocks for part in self._pieces(block)]
+        """Return the visible text."""
+        for block in self._parsed.blocks:
+            self._read_block(block)
         for block in self._parsed.blocks:
             if block.kind is BlockKind.DEFINITION:
                 self._note_definition(block)
-        return "\n".join(part for part in parts if part is not None)
+        return apply_edits(self._text, self._edits)
 
-    def _pieces(self, block: MarkdownBlock) -> Iterator[str | None]:
-        """Yield the block, or its lines one by one if some of them belong to a footnote that is not shown."""
-        if self._hiding.to_the_end:
-            self._removals.note(RemovalKind.ELEMENT, self._source(block))
-            return
-        if not self._unused or self._unused.isdisjoint(range(block.start, block.end)):
-            yield self._read_block(block)
-            return
+    def _read_block(self, block: MarkdownBlock) -> None:
+        match block.kind:
+            case _ if self._hiding.to_the_end:
+                self._remove(RemovalKind.ELEMENT, block.start, block.end)
+            case _ if not self._unused.isdisjoint(range(block.start, block.end)):
+                self._read_footnote(block)
+            case BlockKind.HTML | BlockKind.PROSE:
+                content = block.content.removesuffix("\n") if block.kind is BlockKind.HTML else block.content
+                self._scan(block.kind, content, block.start)
+            case BlockKind.ROW:
+                self._scan_row(block)
+            case BlockKind.OTHER:
+                # Rules, underlines, empty lines, and what is nested too deep to be parsed.
+                for line in range(block.start, block.end):
+                    self._scan(BlockKind.PROSE, self._lines[line], line)
+            case BlockKind.FENCE | BlockKind.CODE if self._hiding.hides:
+                self._remove(RemovalKind.ELEMENT, block.start, block.end)
+            case BlockKind.FENCE:
+                self._read_fence(block)
+            case BlockKind.DEFINITION:
+                self._replace(block.start, block.end)
+            case BlockKind.CODE:
+                pass
+
+    def _source(self, first: int, end: int) -> str:
+        return "\n".join(self._lines[first:end])
+
+    def _replace(self, first: int, end: int, text: str = "") -> None:
+        """Replace whole lines."""
+        self._edits.append(Edit(start=self._starts[first], end=self._starts[end] - 1, text=text))
+
+    def _remove(self, kind: RemovalKind, first: int, end: int) -> None:
+        self._replace(first, end)
+        self._removals.note(kind, self._source(first, end))
+
+    def _read_footnote(self, block: MarkdownBlock) -> None:
+        """Read line by line a block of which some lines belong to a footnote that is not shown."""
         for line in range(block.start, block.end):
             if line in self._unused:
-                self._removals.note(RemovalKind.FOOTNOTE, self._lines[line])
+                self._remove(RemovalKind.FOOTNOTE, line, line + 1)
             else:
-                yield self._scan_line(self._lines[line])
-
-    def _read_block(self, block: MarkdownBlock) -> str | None:
-        match block.kind:
-            case BlockKind.HTML | BlockKind.PROSE:
-                return self._rewrite(block)
-            case BlockKind.ROW:
-                return self._scan_row(block)
-            case BlockKind.OTHER:
-                return self._read_other(block)
-            case BlockKind.FENCE | BlockKind.CODE:
-                return self._read_code(block)
-            case BlockKind.DEFINITION:
-                return None
-
-    def _source(self, block: MarkdownBlock) -> str:
-        return "\n".join(self._lines[block.start : block.end])
+                self._scan(BlockKind.PROSE, self._lines[line], line)
 
     def _note_definition(self, block: MarkdownBlock) -> None:
         """Note what a definition hid. Links now carry their addresses, so an unused definition was hidden text."""
         if block.content not in self._used:
-            self._removals.note(RemovalKind.DEFINITION, self._source(block))
+            self._removals.note(RemovalKind.DEFINITION, self._source(block.start, block.end))
         else:
             self._removals.note(RemovalKind.LINK_TITLE, block.mark)
 
-    def _read_code(self, block: MarkdownBlock) -> str | None:
-        if self._hiding.hides:
-            self._removals.note(RemovalKind.ELEMENT, self._source(block))
-            return None
-        return self._read_fence(block) if block.kind is BlockKind.FENCE else self._source(block)
-
-    def _read_fence(self, block: MarkdownBlock) -> str | None:
+    def _read_fence(self, block: MarkdownBlock) -> None:
         words = block.content.split()
         if words and words[0].lower() in DRAWN:
-            source, note = self._source(block), DRAWN_NOTE.format(language=words[0].lower())
+            source, note = self._source(block.start, block.end), DRAWN_NOTE.format(language=words[0].lower())
             self._removals.note(RemovalKind.DRAWN, source)
-            return note if self._removals.may_grow(max(len(note) - len(source), 0)) else None
-        first, *rest = self._lines[block.start : block.end]
+            may_grow = self._removals.may_grow(max(len(note) - len(source), 0))
+            self._replace(block.start, block.end, note if may_grow else "")
+            return
         named = _LANGUAGE.match(words[0]) if words else None
         language = named[1] if named and named[1].lower() in LANGUAGES else ""
         if block.content.strip() != language:
             self._removals.note(RemovalKind.FENCE_WORDS, block.content)
-            first = first[: first.index(block.mark) + len(block.mark)] + language
-        return "\n".join((first, *rest))
+            start = self._text.index(block.mark, self._starts[block.start]) + len(block.mark)
+            self._edits.append(Edit(start=start, end=self._starts[block.start + 1] - 1, text=language))
 
-    def _rewrite(self, block: MarkdownBlock) -> str | None:
-        """Edit the content of a paragraph or a block of raw HTML, and keep what surrounds each line."""
-        lines = self._lines[block.start : block.end]
-        content = block.content.removesuffix("\n") if block.kind is BlockKind.HTML else block.content
-        return edit_lines(lines, content, self._scan(block.kind, content))
-
-    def _scan(self, kind: BlockKind, content: str) -> list[Edit]:
-        if not self._hiding.hides and not _SIGNS.search(content):
-            return []
+    def _scan(self, kind: BlockKind, content: str, first: int, column: int | None = None) -> None:
+        """Scan the content of a paragraph, of raw HTML, or of a part of a line. It begins in line `first`, at
+        `column` if that is known."""
+        if not content or not (self._hiding.hides or _SIGNS.search(content)):
+            return
         if kind is BlockKind.HTML:
             raw = RawScan(content, self._removals, self._hiding)
             edits, self._hiding = raw.run(), raw.hiding
@@ -238,21 +247,29 @@ class _Page:
             inline = InlineScan(content, self._removals, self._hiding)
             edits, self._hiding = inline.run(self._parsed.links), inline.hiding
             self._used |= inline.used
-        return edits
+        if edits:
+            place = self._locate(content, first, column)
+            self._edits += (Edit(start=place(e.start), end=place(e.end - 1) + 1, text=e.text) for e in edits)
 
-    def _read_other(self, block: MarkdownBlock) -> str | None:
-        """Return rules, underlines and empty lines; scan what is nested too deep to be parsed line by line."""
-        source = self._source(block)
-        if not self._hiding.hides and not _SIGNS.search(source):
-            return source
-        parts = [self._scan_line(self._lines[line]) for line in range(block.start, block.end)]
-        parts_left = [part for part in parts if part is not None]
-        return "\n".join(parts_left) if parts_left else None
+    def _locate(self, content: str, first: int, column: int | None) -> Callable[[int], int]:
+        """Return a function from positions in a content to those in the source, whose lines have more before it: quote
+        marks and indentation. If tabs were expanded there, the words of a line are searched for."""
+        parts = content.split("\n")
+        begins = [0, *accumulate(len(part) + 1 for part in parts)]
+        offsets: list[tuple[int, int]] = []
+        for number, (part, line) in enumerate(zip(parts, self._lines[first : first + len(parts)], strict=False)):
+            words = part if part in line else part.strip()
+            at = max(line.rfind(words), 0) if column is None else column
+            offsets.append((self._starts[first + number] + at, len(part) - len(part.lstrip()) if words != part else 0))
 
-    def _scan_line(self, line: str) -> str | None:
-        return edit_lines([line], line, self._scan(BlockKind.PROSE, line))
+        def place(position: int) -> int:
+            number = bisect_right(begins, position, hi=len(offsets)) - 1
+            start, indent = offsets[number]
+            return start + max(position - begins[number] - indent, 0)
 
-    def _scan_row(self, block: MarkdownBlock) -> str | None:
+        return place
+
+    def _scan_row(self, block: MarkdownBlock) -> None:
         """Scan a row cell by cell: no markup spans two cells, and cells beyond the last column are not shown."""
         line = self._lines[block.start]
         bounds = [0, *(pipe.end() for pipe in _PIPE.finditer(line)), len(line)]
@@ -262,7 +279,11 @@ class _Page:
         if surplus.strip(" \t|"):
             self._removals.note(RemovalKind.TABLE_CELL, surplus)
             cells = cells[:shown]
-        return "".join(apply_edits(cell, self._scan(BlockKind.PROSE, cell)) for cell in cells)
+        for cell, start in zip(cells, bounds, strict=False):
+            self._scan(BlockKind.PROSE, cell, block.start, start)
+        if len(cells) < len(bounds) - 1:
+            start, end = self._starts[block.start : block.start + 2]
+            self._edits.append(Edit(start=start + bounds[shown], end=end - 1))
 
 
 _BEGIN = re.compile(r"[ \t>]*+(?>(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)*)\[\^(?P<name>[^\]\s\[]++)\]:")
