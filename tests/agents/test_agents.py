@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import shutil
+import subprocess
 import sys
 import tomllib
 from itertools import chain
@@ -62,6 +63,29 @@ def test_our_own_agent_does_what_its_scenarios_expect(tmp_path: Path, monkeypatc
         (tmp_path / "checkout" / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / file, tmp_path / "checkout" / file)
     assert main(["rehearse", "fixer", "--repo", str(tmp_path / "checkout")]) == 0, capsys.readouterr().out
+
+
+def test_the_repository_keeps_the_house_rules_and_a_broken_one_is_named_with_its_location(tmp_path: Path) -> None:
+    command = [sys.executable, "-I", OURS / "house_rules.py"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("Every file keeps the house rules.\n", 0)
+    git("init", "--quiet", ".", cwd=tmp_path)
+    (tmp_path / "stepflow").mkdir()
+    opening = '"""What it is for."""\n'
+    long = opening + "def long():\n" + '    """Says it."""\n' + "    a = 1\n"
+    texts = {"broken": "def broken(:\n", "bare": ""}
+    texts |= {"large": opening + "a = 1\n" * 500, "long": long + "    a = 1\n" * 60}
+    texts |= {"shorter": opening + "a = 1\n" * 499, "short": long + "    a = 1\n" * 59}
+    for name, text in texts.items():
+        (tmp_path / f"stepflow/{name}.py").write_text(text, encoding="utf-8")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert [line.split()[:2] for line in done.stdout.splitlines()] == [
+        ["stepflow/bare.py:1:1:", "H002"],
+        ["stepflow/broken.py:1:12:", "H001"],
+        ["stepflow/large.py:1:1:", "H003"],
+        ["stepflow/long.py:2:1:", "H004"],
+    ]
 
 
 def test_the_package_ships_every_file_of_the_demo() -> None:

@@ -116,11 +116,6 @@ def test_a_link_to_itself_is_no_folder(root: Path) -> None:
     assert codes(root / "circle/.agent/demo") == ["SF101"]
 
 
-def test_a_folder_name_that_is_no_agent_name_is_refused(root: Path) -> None:
-    shutil.copytree(root / ".agent/demo", root / ".agent/Demo_2")
-    assert codes(root / ".agent/Demo_2") == ["SF101"]
-
-
 def test_the_error_holds_all_problems_and_names_the_neighbors(root: Path) -> None:
     with pytest.raises(DefinitionError) as raised:
         load_agent("dmo", root=root)
@@ -164,11 +159,6 @@ def test_a_bare_registry_needs_some_entry(root: Path) -> None:
     registry = folder / REGISTRY
     registry.write_text(registry.read_text().replace('"entryStepMapping"', '"begins"'))
     assert codes(folder, bare_registry=True) == ["SF303", "SF108"]
-
-
-def test_a_registry_file_that_is_not_there(root: Path) -> None:
-    assert codes(root / ".agent/demo/other.json", bare_registry=True) == ["SF102"]
-    assert codes(root / ".agent/gone/steps.json", bare_registry=True) == ["SF101"]
 
 
 def test_a_folder_whose_name_no_file_system_takes_has_no_agents(root: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from load_cases import DEFINITIONS, Case, cases, edit_json
+from load_cases import DEFINITIONS, Case, edit_json
 
 from stepflow.definition.loading import load_agent, read_servers
 from stepflow.definition.mcp import LOCK_FILE, lock_text
@@ -98,13 +98,3 @@ def test_a_lock_shows_a_reviewer_what_nobody_would_see(root: Path) -> None:
     text = lock_text([McpServer(name="docs", tools=(hidden,))])
     assert r'"Durchsucht für alle.\u200b\udb40\udc41\n"' in text
     assert lock(root, hidden).mcp_servers[0].tools == (hidden,)
-
-
-def test_a_step_has_the_tools_that_it_names(tmp_path: Path) -> None:
-    (case,) = [case for case in cases("valid") if case.name == "step-tools"]
-    agent = load_agent("demo", root=case.build(tmp_path))
-    assert [step.tools for step in agent.steps.values()] == [
-        ("Read", "mcp__docs__fetch", "mcp__docs__search"),
-        ("Bash", "Read", "Write", "Edit", "mcp__docs__search", "mcp__tickets__get_ticket"),
-        (),
-    ]
