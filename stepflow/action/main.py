@@ -79,7 +79,7 @@ from stepflow.report.rehearsal import (
 from stepflow.report.safe_text import harmless, one_line
 from stepflow.report.summary import final_words, job_summary, outcome_annotation
 from stepflow.run.clock import Cancellation, SystemClock, clock_of_services
-from stepflow.run.ending import outcome_of, report_error, report_unbegun, send_run, write_missing, write_unbegun
+from stepflow.run.ending import is_bug, report_error, report_unbegun, send_run, write_missing, write_unbegun
 from stepflow.run.execute import drive_run
 from stepflow.run.finish import report_unprepared, with_confirmed_names
 from stepflow.run.follow_up import find_follow_up
@@ -150,7 +150,7 @@ def _execute(
         with cancellation.obeyed():
             return execute_mode(read_runner(environ), job, cancellation, requested, clock=clock)
     except (RunCancelled, Exception) as error:  # noqa: BLE001 - the second of the two places where a bug becomes an outcome
-        if not isinstance(error, RunCancelled | StepflowError):
+        if is_bug(error):
             job.say(*folded_traceback(traceback.format_exc()))
         report = report_error(error, requested.facts)
         return ActionResult(report=report, problems=report.problems)
@@ -225,7 +225,7 @@ def run_mode(
     request = with_retries(make_request(runner, trigger), services, job.warn)
     if stranger := skip_stranger(request, load_requested):
         return without_run(Outcome.SKIPPED, stranger.reason)
-    if complete := completed_report(request):
+    if request.inputs.names_run and (complete := completed_report(request)):
         job.say(annotation("notice", f"The run in {request.folder} is complete; there is nothing to resume."))
         job.warn(*write_missing(request, complete))
         return ActionResult(report=with_confirmed_names(complete, request))
@@ -247,8 +247,8 @@ def run_mode(
         except RunCancelled as cancelled:
             return ActionResult(report=write_unbegun(request, cancelled, clock))
         except StepflowError as error:
-            facts = replace(requested.facts, outcome=outcome_of(error), reason=str(error), code=error.code)
-            commented = report_unprepared(request, report_unbegun(facts), services)
+            report = replace(report_error(error, requested.facts), explanation=str(error))
+            commented = report_unprepared(request, report, services)
             if commented and commented.detail not in str(error):
                 job.say(annotation("notice", commented.detail))
             raise

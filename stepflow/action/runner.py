@@ -22,8 +22,7 @@ from stepflow.domain.secrets import SHORTEST_SECRET, Redactor, holds_login, logi
 from stepflow.domain.text import cut
 from stepflow.errors import InputError
 from stepflow.report.diagnostic import annotation
-from stepflow.run.request import RunRequest, agents_folder, locate_repository
-from stepflow.run.resume import chosen_folder
+from stepflow.run.request import RunRequest, agents_folder, chosen_folder, locate_repository
 from stepflow.run.start.input_values import in_dashes
 from stepflow.run.start.inputs import NO_INPUTS, RECORDED, SECRET_INPUTS, Inputs, ProveInput, read_inputs, secret_values
 from stepflow.run.start.trigger import (

@@ -30,8 +30,8 @@ from stepflow.run.clock import Cancellation, clock_of_services
 from stepflow.run.ending import outcome_of, send_run, write_files, write_missing
 from stepflow.run.execute import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
-from stepflow.run.request import RunRequest, locate_repository, with_retries
-from stepflow.run.resume import chosen_folder, completed_report, look_into, waiting_request
+from stepflow.run.request import RunRequest, chosen_folder, locate_repository, with_retries
+from stepflow.run.resume import completed_report, look_into, waiting_request
 from stepflow.run.start.input_values import in_dashes
 from stepflow.run.start.inputs import Inputs, read_inputs
 from stepflow.run.start.policy import VARIABLE

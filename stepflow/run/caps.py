@@ -63,32 +63,32 @@ class Past:
 
 
 def check_caps(request: RunRequest, agent: AgentDefinition, now: float, *, is_resumed: bool) -> None:
-    """Check the caps before anything is paid for. A run that is resumed has been counted before.
+    """Check the caps of a run that has or needs some, before anything is paid for. A run that is resumed has been
+    counted before.
 
     Raises `InputError` if caps are missing that must be there, `Refused` if a cap is reached, and `BeyondCap` instead
     of that for somebody without write access.
     """
     inputs, token = request.inputs, request.inputs.read_token
-    caps = (inputs.budget_usd_per_day, inputs.runs_per_person_per_day)
-    is_capped = any((*caps, inputs.budget_usd_per_month))
-    if token is None and is_capped:
+    if token is None and inputs.has_caps:
         raise InputError(
             "The inputs `budget-usd-per-day`, `budget-usd-per-month` and `runs-per-person-per-day` need a read-token, "
             "with which comments are read.",
             hint="Pass `read-token: ${{ github.token }}`.",
         )
-    if token is None or is_resumed or not (is_capped or agent.anyone_may_start):
+    if token is None or is_resumed:
         return
     with closing(repository_reader(request, token.get_secret_value())) as reader, refused_if_silent():
         as_writer = boundary_settings(replace(request, anyone_may_start=False))
         is_stranger = agent.anyone_may_start and check_actor(reader, as_writer) is not None
-        if is_stranger and not all(caps) and inputs.provider is not Provider.SCRIPTED:
+        lacks_cap = inputs.budget_usd_per_day is None or inputs.runs_per_person_per_day is None
+        if is_stranger and lacks_cap and inputs.provider is not Provider.SCRIPTED:
             raise InputError(
                 f"Anyone may start {agent.name}, so its workflow must set `budget-usd-per-day` and "
                 "`runs-per-person-per-day`.",
                 hint="Set both, for example to 2 and 5.",
             )
-        if not is_capped:
+        if not inputs.has_caps:
             return
         past = _read_past(reader, inputs, agent, datetime.fromtimestamp(now, UTC))
     for period in Period:

@@ -6,7 +6,7 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
@@ -92,15 +92,19 @@ class TimelyTools:
 
 @dataclass(frozen=True, kw_only=True)
 class TimelyCommands:
-    """Commands that end at the deadline."""
+    """Commands that end at the deadline. Their output is redacted at once, so that cutting it later cannot leave a part
+    of a secret."""
 
     commands: Commands
     deadline: Deadline
+    redact: Callable[[str], str]
 
     def run_command(self, request: CommandRequest) -> CommandResult:
         """Run one process."""
         timeout = min(request.timeout, self.deadline.seconds_left(COMPLETION_GRACE))
-        return self.commands.run_command(replace(request, timeout=timeout))
+        result = self.commands.run_command(replace(request, timeout=timeout))
+        stdout, stderr, combined = map(self.redact, (result.stdout, result.stderr, result.combined))
+        return replace(result, stdout=stdout, stderr=stderr, combined=combined)
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)

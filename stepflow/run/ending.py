@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -13,10 +14,10 @@ from stepflow.boundary.settings import BeyondCap, Refused
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.connection import Connection
 from stepflow.domain.effect import EffectKind, Receipt
-from stepflow.domain.event import EffectApplied, Entry, Event, Noted, RunFinished, ValidatorRan
+from stepflow.domain.event import EffectApplied, Event, Noted, RunFinished, ValidatorRan
 from stepflow.domain.json import JsonObject, value_at
 from stepflow.domain.reports.report import AgentResult, RunReport
-from stepflow.domain.words import CODE_OF_OUTCOME, Outcome, Stage, state_reason
+from stepflow.domain.words import Outcome, Stage
 from stepflow.errors import (
     BaseCheckError,
     BoundaryError,
@@ -92,38 +93,58 @@ def code_of(error: StepflowError) -> str | None:
     return error.code or next(errors, None)
 
 
+#: Errors that mean a full or read-only disk, which is no bug in stepflow.
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
+
+
+def is_bug(error: BaseException) -> bool:
+    """Whether an exception is a fault of stepflow, so that people need its traceback."""
+    known = isinstance(error, RunCancelled | KeyboardInterrupt | StepflowError)
+    return not known and not (isinstance(error, OSError) and error.errno in NO_ROOM)
+
+
+def ending_of(error: BaseException, stage: Stage = Stage.BEFORE) -> Ending:
+    """Return how a run ends by an exception that reached it in this stage."""
+    if isinstance(error, RunCancelled | KeyboardInterrupt):
+        return Ending(outcome=Outcome.CANCELLED, stage=stage, reason=str(error) or "interrupted")
+    if isinstance(error, StepflowError):
+        outcome, reason, code = outcome_of(error), str(error), code_of(error)
+        return Ending(outcome=outcome, stage=stage, reason=reason, code=code, unreported=True)
+    reason = f"{BUG}: {type(error).__name__}: {error}"
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        where = f" ({error.filename})" if error.filename else ""
+        reason = (
+            f"this machine cannot write{where}: {error.strerror}. Free space on its disks, then start the run again."
+        )
+    return Ending(outcome=Outcome.INTERNAL_ERROR, stage=stage, reason=reason, unreported=True)
+
+
 def report_unbegun(facts: ReportFacts) -> RunReport:
     """Return the report of a run that never began."""
     return replace(collect_report((), facts=facts), success=facts.outcome is Outcome.COMPLETED)
 
 
 def describe_error(error: BaseException) -> str:
-    """Describe an exception that ended a run or a command."""
-    match error:
-        case RunCancelled() | KeyboardInterrupt():
-            return str(error) or "interrupted"
-        case DefinitionError():
-            # Its problems have fields of their own.
-            return error.message
-        case StepflowError():
-            return str(error)
-        case _:
-            return f"{BUG}: {type(error).__name__}: {error}"
+    """Describe an exception that ended a run or a command. The problems of a definition have fields of their own."""
+    return error.message if isinstance(error, DefinitionError) else ending_of(error).reason
 
 
 def report_error(error: BaseException, facts: ReportFacts) -> RunReport:
     """Return the report of a run that this error ended before it began, with what else is known of it."""
-    facts = replace(facts, outcome=Outcome.INTERNAL_ERROR, reason=describe_error(error))
-    match error:
-        case RunCancelled() | KeyboardInterrupt():
-            facts = replace(facts, outcome=Outcome.CANCELLED)
-        case DefinitionError():
-            facts = replace(facts, outcome=Outcome.INVALID_DEFINITION, problems=error.problems)
-        case StepflowError():
-            facts = replace(facts, outcome=outcome_of(error), code=error.code)
-        case _:
-            pass
-    return report_unbegun(facts)
+    ending, reason = ending_of(error), describe_error(error)
+    problems = error.problems if isinstance(error, DefinitionError) else ()
+    return report_unbegun(replace(facts, outcome=ending.outcome, reason=reason, code=ending.code, problems=problems))
+
+
+def known_facts(request: RunRequest) -> ReportFacts:
+    """Return what a report says of a run even if its journal is empty."""
+    return ReportFacts(
+        run_id=request.run_id,
+        agent=request.trigger.agent,
+        issue=request.trigger.issue_number,
+        run_folder=str(request.folder),
+        host_run_folder=request.host_folder,
+    )
 
 
 def without_names(report: RunReport, receipts: Sequence[Receipt]) -> RunReport:
@@ -160,15 +181,8 @@ def write_whole(path: Path, text: str) -> None:
 
 def collect_run(prepared: Prepared, ending: Ending | None = None) -> RunReport:
     """Collect the report from the journal and the request; the `ending` counts if the journal could not be written."""
-    request, agent = prepared.request, prepared.agent
-    facts = ReportFacts(
-        run_id=request.run_id,
-        agent=agent.name,
-        problems=agent.problems,
-        issue=prepared.issue.number if prepared.issue else None,
-        run_folder=str(request.folder),
-        host_run_folder=request.host_folder,
-    )
+    agent, issue = prepared.agent, prepared.issue.number if prepared.issue else None
+    facts = replace(known_facts(prepared.request), agent=agent.name, problems=agent.problems, issue=issue)
     if ending:
         facts = replace(facts, outcome=ending.outcome, stage=ending.stage, reason=ending.reason, code=ending.code)
     try:
@@ -189,19 +203,6 @@ def guard_warnings(report: RunReport) -> tuple[str, ...]:
     """Return the guards' warnings from each validator's last run."""
     last = {run.name: run for run in report.validators}
     return tuple(f"{run.name}: {text}" for run in last.values() for text in run.warnings)
-
-
-def with_ending(report: RunReport, ending: Ending) -> RunReport:
-    """Return the report with the ending that is not in the journal yet."""
-    return replace(
-        report,
-        outcome=ending.outcome,
-        reason=state_reason(ending.stage, ending.outcome, ending.reason),
-        stage=ending.stage,
-        explanation=ending.reason,
-        success=ending.outcome is Outcome.COMPLETED,
-        code=CODE_OF_OUTCOME.get(ending.outcome),
-    )
 
 
 PAGE = "report.html"
@@ -342,23 +343,14 @@ def _statement_texts(folder: Path, report: RunReport) -> dict[str, str]:
 
 def write_unbegun(request: RunRequest, cancelled: RunCancelled, clock: Clock) -> RunReport:
     """Write the run folder of a run that a signal ended before it began, unless there is an earlier run in it."""
-    path = request.folder / "journal.jsonl"
-    finished = Ending(outcome=Outcome.CANCELLED, stage=Stage.BEFORE, reason=str(cancelled)).event
-    facts = ReportFacts(
-        run_id=request.run_id,
-        agent=request.trigger.agent,
-        issue=request.trigger.issue_number,
-        reason=str(cancelled),
-        run_folder=str(request.folder),
-        host_run_folder=request.host_folder,
-    )
-    report = collect_report((Entry(seq=1, time=clock.now(), event=finished),), facts=facts)
+    path = request.folder / JOURNAL
+    report = report_error(cancelled, known_facts(request))
     with suppress(StepflowError):
         # Nothing is lost without it: there is nothing to resume yet.
         make_folder(request.folder)
         if not path.exists():
             with JournalFile(path, clock, redact=request.redactor) as journal:
-                journal.append(finished)
+                journal.append(ending_of(cancelled).event)
             tuple(write_files(request.folder, report, {}))
     return report
 

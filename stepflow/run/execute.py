@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import secrets
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ from stepflow.domain.effect import ApprovalAnswered, EffectKind, EffectStatus
 from stepflow.domain.flow import FlowResult, RunState, advance, fold
 from stepflow.domain.reports.report import AgentResult
 from stepflow.domain.run import ImagesRead, RunFacts, StartedBy
-from stepflow.domain.words import BaseChecks, Outcome, Provider, Stage, StructuredOutput
+from stepflow.domain.words import BaseChecks, Outcome, Progress, Provider, Stage, StructuredOutput
 from stepflow.engine.judge import require_passing, run_on_base
 from stepflow.engine.loop import run_flow
 from stepflow.errors import InputError, RunCancelled, StepflowError
@@ -27,10 +26,9 @@ from stepflow.journal import Fanout, JournalFile
 from stepflow.model.anthropic_model import AnthropicModel
 from stepflow.model.scenario import RecordingModel
 from stepflow.ports import Clock, Commands, Journal, Model, Ports, Tools
-from stepflow.report.wording import BUG
 from stepflow.run.clock import Cancellation, InterruptibleModel, TimelyCommands, TimelyTools
 from stepflow.run.closing import ClosingRules, try_suggestions
-from stepflow.run.ending import Ending, code_of, make_folder, outcome_of, remove_reports, write_reports
+from stepflow.run.ending import Ending, ending_of, is_bug, make_folder, remove_reports, write_reports
 from stepflow.run.finish import Run, collect_work, finish_run, report_run_failure
 from stepflow.run.issue import removal_event
 from stepflow.run.prepare import Prepared, describe_connections
@@ -41,7 +39,6 @@ from stepflow.run.request import toolbox_options
 from stepflow.run.resume import move_aside
 from stepflow.run.snapshots import Snapshots, Snapshotter, SnapshottingPorts
 from stepflow.run.workspace import (
-    MaskingCommands,
     demand_nothing_in_reach,
     hosts_recorded,
     install,
@@ -181,7 +178,8 @@ def _set_up(run: Run, toolbox: Toolbox, tools: Tools, tree: TreeState) -> tuple[
     is_start = resumed_run is not None and tree.commit == base_commit and not tree.uncommitted
     if snapshotter:
         snapshotter.before_setup(recorded, is_start=is_start)
-    set_up(TimelyCommands(commands=toolbox, deadline=run.deadline), request, run.journal)
+    commands = TimelyCommands(commands=toolbox, deadline=run.deadline, redact=request.redactor)
+    set_up(commands, request, run.journal)
     if request.inputs.setup and not resumed_run:
         _warn_of_uncommitted("After setup", toolbox.tree(), run.journal)
     # The guards must remember the tree from before any tool ran.
@@ -194,14 +192,15 @@ def _set_up(run: Run, toolbox: Toolbox, tools: Tools, tree: TreeState) -> tuple[
 def _make_ports(run: Run, tools: Tools, commands: Commands, toolbox: Toolbox | None = None) -> Ports:
     """Make the flow's ports. Tools and commands of the caller take precedence over the sandbox's."""
     prepared, deadline = run.prepared, run.deadline
-    proving = ProvingCommands(commands=prepared.commands or commands, run=run, toolbox=toolbox)
-    masking = MaskingCommands(commands=proving, redact=run.request.redactor)
+    commands = prepared.commands or commands
+    if any(each.proof for each in prepared.agent.validators):
+        commands = ProvingCommands(commands=commands, run=run, toolbox=toolbox)
     return Ports(
         model=prepared.model,
         tools=TimelyTools(
             tools=prepared.tools or tools, deadline=deadline, default_timeout=ToolboxOptions.bash_timeout
         ),
-        commands=TimelyCommands(commands=masking, deadline=deadline),
+        commands=TimelyCommands(commands=commands, deadline=deadline, redact=run.request.redactor),
         guards=toolbox.guards(prepared.agent.validators) if toolbox and not prepared.commands else NoGuards(),
         schemas=prepared.schemas,
         journal=run.journal,
@@ -293,10 +292,6 @@ def _start_event(run: Run, isolation: Mapping[str, str]) -> events.RunStarted:
     )
 
 
-#: Errors that mean a full or read-only disk, which is no bug in stepflow.
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
-
-
 def drive_run(
     prepared: Prepared,
     *,
@@ -312,7 +307,8 @@ def drive_run(
         _demand_unchanged(prepared, file)
         remove_reports(request.folder)
         tracker = StageTracker()
-        listeners = (*listeners, ProgressComment(prepared, lambda event: _try_to_record(journal, event)))
+        if request.inputs.progress is Progress.COMMENT:
+            listeners = (*listeners, ProgressComment(prepared, lambda event: _try_to_record(journal, event)))
         journal = Fanout(file, tracker, *listeners)
         if request.inputs.policy:
             journal.append(events.Noted(level="info", message=f"[Policy] {request.inputs.policy}"))
@@ -364,23 +360,12 @@ def guard_run(work: Callable[[], Ending], journal: Journal, tracker: StageTracke
     """Do the work, and turn any exception into an outcome with a reason."""
     try:
         return work()
-    except RunCancelled as cancelled:
-        return Ending(outcome=Outcome.CANCELLED, stage=tracker.stage, reason=tracker.explain(str(cancelled)))
-    except StepflowError as error:
-        reason = tracker.explain(str(error))
-        return Ending(
-            outcome=outcome_of(error), stage=tracker.stage, reason=reason, code=code_of(error), unreported=True
-        )
-    except Exception as bug:  # noqa: BLE001 - one of the two places where a bug becomes an outcome
-        if isinstance(bug, OSError) and bug.errno in NO_ROOM:
-            where = f" ({bug.filename})" if bug.filename else ""
-            problem = f"this machine cannot write{where}: {bug.strerror}."
-            reason = tracker.explain(f"{problem} Free space on its disks, then start the run again.")
-            return Ending(outcome=Outcome.INTERNAL_ERROR, stage=tracker.stage, reason=reason, unreported=True)
-        noted = events.Noted(level="error", message="internal error", data={"traceback": traceback.format_exc()})
-        _try_to_record(journal, noted)
-        reason = tracker.explain(f"{BUG}: {type(bug).__name__}: {bug}")
-        return Ending(outcome=Outcome.INTERNAL_ERROR, stage=tracker.stage, reason=reason, unreported=True)
+    except (RunCancelled, Exception) as error:  # noqa: BLE001 - one of the two places where a bug becomes an outcome
+        if is_bug(error):
+            noted = events.Noted(level="error", message="internal error", data={"traceback": traceback.format_exc()})
+            _try_to_record(journal, noted)
+        ending = ending_of(error, tracker.stage)
+        return replace(ending, reason=tracker.explain(ending.reason))
 
 
 def _make_room(prepared: Prepared) -> str:

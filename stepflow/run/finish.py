@@ -43,7 +43,7 @@ from stepflow.journal import iter_journal
 from stepflow.ports import Clock, Journal
 from stepflow.report.summary import comment_summary, failure_summary, removed_text, verification
 from stepflow.run.clock import Cancellation, Deadline, InterruptibleClock, clock_of_services
-from stepflow.run.ending import Ending, collect_run, guard_warnings, pushed_commit, with_ending, without_names
+from stepflow.run.ending import Ending, collect_run, guard_warnings, pushed_commit, without_names
 from stepflow.run.issue import github_reader, open_github
 from stepflow.run.prepare import Prepared, load_requested
 from stepflow.run.readiness import check_addresses
@@ -241,7 +241,7 @@ def report_run_failure(run: Run, ending: Ending, *, is_pushed: bool = False) -> 
     not pushed again. Returns the ending unchanged."""
     if run.request.inputs.boundary is not BoundaryMode.GITHUB or ending.outcome in SILENT_OUTCOMES:
         return ending
-    agent, so_far = run.prepared.agent, collect_run(run.prepared)
+    agent, report = run.prepared.agent, collect_run(run.prepared, ending)
     failed = FailedRun(
         run_id=run.facts.run_id,
         agent=agent.name,
@@ -249,23 +249,23 @@ def report_run_failure(run: Run, ending: Ending, *, is_pushed: bool = False) -> 
         settings=boundary_settings(run.request),
         issue=run.facts.issue,
         outcome=ending.outcome,
-        text=comment_summary(with_ending(so_far, ending), run_url=run.request.job_url),
-        text_below=failure_summary(with_ending(so_far, ending)),
+        text=comment_summary(report, run_url=run.request.job_url),
+        text_below=failure_summary(report),
         redactor=run.request.redactor,
         branch=unfinished_branch(agent, run.facts),
-        pushed_commit=pushed_commit(so_far),
+        pushed_commit=pushed_commit(report),
         cost=run.cost,
         digest=agent.digest,
-        seconds=so_far.seconds,
+        seconds=report.seconds,
     )
     with closing(open_writer(run.request, run.retry_policy)) as writer:
-        report = report_failure(failed, writer, pusher=None if is_pushed else _pusher(run, writer))
-    if report is not None:
-        _report_issue_cost(run, report.spent)
-        if report.branch:
-            run.note("info", f"[Boundary] the unfinished work is kept on the branch {report.branch}")
+        reported = report_failure(failed, writer, pusher=None if is_pushed else _pusher(run, writer))
+    if reported is not None:
+        _report_issue_cost(run, reported.spent)
+        if reported.branch:
+            run.note("info", f"[Boundary] the unfinished work is kept on the branch {reported.branch}")
         run.journal.append(
-            FailureReported(detail=report.detail, url=report.url, branch=report.branch, commit=report.commit)
+            FailureReported(detail=reported.detail, url=reported.url, branch=reported.branch, commit=reported.commit)
         )
     return ending
 
@@ -315,20 +315,20 @@ def report_unprepared(request: RunRequest, report: RunReport, clock: Clock) -> F
 
 def _plan(run: Run, result: FlowResult, ending: Ending) -> Plan:
     work, prepared = run.work, run.prepared
-    so_far = collect_run(prepared)
+    report = collect_run(prepared, ending)
     plan = plan_effects(
         prepared.agent,
         run.facts,
         result,
         boundary_settings(prepared.request),
-        summary=comment_summary(with_ending(so_far, ending), run_url=prepared.request.job_url),
-        removed=removed_text(so_far),
-        verified=verification(so_far, run_url=prepared.request.job_url),
+        summary=comment_summary(report, run_url=prepared.request.job_url),
+        removed=removed_text(report),
+        verified=verification(report, run_url=prepared.request.job_url),
         commits=CommitsInfo(
             count=work.commits,
             uncommitted=work.closing.untracked,
             created_by_checks=work.closing.created,
-            warnings=guard_warnings(so_far),
+            warnings=guard_warnings(report),
         ),
         redactor=run.request.redactor,
         cost=run.cost,
@@ -341,7 +341,7 @@ def _plan(run: Run, result: FlowResult, ending: Ending) -> Plan:
     run.note("debug", f"[Boundary] planned {count(len(plan.effects), 'effect')}")
     for warning in plan.warnings:
         run.note("warning", f"[Boundary] {warning}")
-    return replace(plan, seconds=so_far.seconds)
+    return replace(plan, seconds=report.seconds)
 
 
 def _refusal(run: Run, plan: Plan) -> Ending | None:

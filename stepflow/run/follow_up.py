@@ -23,7 +23,8 @@ from stepflow.engine.prompt.sanitize import SanitizedText, sanitize, sanitize_li
 from stepflow.errors import InputError
 from stepflow.run.issue import Writers, github_reader, join_texts, new_mark, present_url, quote, refused_if_silent
 from stepflow.run.request import RunRequest
-from stepflow.run.resume import NEVER, look_into
+from stepflow.run.resume import look_into
+from stepflow.run.start.inputs import NEVER
 from stepflow.run.start.trigger import PullRequestEvent, Skip
 from stepflow.sandbox.host_git import head_commit
 

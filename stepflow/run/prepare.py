@@ -232,9 +232,12 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     issue = issue_number(request, scenario)
     args, problems = run_arguments(agent, {**(scenario.params if scenario else {}), **inputs.parameters}, issue)
     check_inputs(request, agent)
-    previous = find_previous_run(request, agent, args, issue)
+    # A new run folder has nothing to resume.
+    may_resume = inputs.names_run or request.folder.exists()
+    previous = find_previous_run(request, agent, args, issue) if may_resume else None
     resumed_run = previous if previous and not previous.problem else None
-    check_caps(request, agent, now, is_resumed=resumed_run is not None)
+    if inputs.has_caps or agent.anyone_may_start:
+        check_caps(request, agent, now, is_resumed=resumed_run is not None)
     approver = check_reply(request, agent, resumed_run) if resumed_run else Permission.NONE
     with ExitStack() as opened:
         model: Model

@@ -14,7 +14,6 @@ from stepflow.boundary.own_texts import OwnComment, is_progress, mark_progress, 
 from stepflow.boundary.settings import Plan, check_actor
 from stepflow.domain import event as events
 from stepflow.domain.effect import EffectKind, EffectStatus
-from stepflow.domain.words import Progress
 from stepflow.errors import StepflowError
 from stepflow.report.summary import progress_summary
 from stepflow.run.ending import collect_run
@@ -122,11 +121,11 @@ class ProgressComment:
 
 
 def _may_comment(prepared: Prepared) -> bool:
-    """Whether the workflow and the agent allow the comment, and it is not the result of an earlier part of the run."""
+    """Whether the boundary and the agent allow the comment, and it is not the result of an earlier part of the run."""
     inputs, resumed_run = prepared.request.inputs, prepared.resumed_run
     has_result = resumed_run is not None and any(
         isinstance(event, events.EffectApplied) and event.kind is EffectKind.POST_COMMENT
         for event in resumed_run.events
     )
-    wanted = inputs.progress is Progress.COMMENT and inputs.boundary is BoundaryMode.GITHUB
-    return wanted and prepared.agent.github.comments and prepared.issue is not None and not has_result
+    wanted = inputs.boundary is BoundaryMode.GITHUB and prepared.agent.github.comments
+    return wanted and prepared.issue is not None and not has_result

@@ -18,12 +18,12 @@ from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.proof import TESTS_PLACEHOLDER, ChangeTrees, Proof, ProofSettings, ProofVerdict, TrialLimits
 from stepflow.engine.proof import TEST_FILES, is_same_code, is_test, prove_change, runnable_tests
 from stepflow.errors import BoundaryError, InputError, IsolationError
-from stepflow.ports import Commands
+from stepflow.ports import Clock, Commands
 from stepflow.report.proof import correction
-from stepflow.run.clock import COMPLETION_GRACE, Cancellation, SystemClock
+from stepflow.run.clock import COMPLETION_GRACE, Cancellation, Deadline, SystemClock, TimelyCommands
 from stepflow.run.finish import Run, stream_commits
 from stepflow.run.request import RunRequest, toolbox_options
-from stepflow.run.workspace import MaskingCommands, open_toolbox, options_at_root, request_in_copy, setup_command
+from stepflow.run.workspace import open_toolbox, options_at_root, request_in_copy, setup_command
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.change import ChangeRepository
 from stepflow.sandbox.host_git import ask_git
@@ -115,9 +115,11 @@ class Trials:
                 if clock.now() >= end:
                     break
                 self.note(tree)
+                begun = clock.now()
                 with ExitStack() as opened:
-                    trial = self._prepare(tree, opened, _Time(clock=clock, begun=clock.now(), end=end, timeout=timeout))
-                    trials.append(threads.submit(trial.run, running, opened.pop_all()))
+                    request, commit = self._copy(tree, opened)
+                    trial = _Trial(request=request, commit=commit, clock=clock, begun=begun, end=end, timeout=timeout)
+                    trials.append(threads.submit(trial.run, self.commands, running, opened.pop_all()))
             self._wait(trials, most=0)
         return [*(trial.result() for trial in trials), *[None] * (len(trees) - len(trials))]
 
@@ -129,19 +131,18 @@ class Trials:
                 trial.result()
             self.cancellation.check()
 
-    def _prepare(self, tree: str, opened: ExitStack, time: _Time) -> _Trial:
-        """Copy the checkout for one trial, into a folder that is removed with `opened`. Its repository has one commit
-        and no history. This is done here, where a signal interrupts it."""
+    def _copy(self, tree: str, opened: ExitStack) -> tuple[RunRequest, str]:
+        """Copy the checkout for one trial, into a folder that is removed with `opened`, and return the request for the
+        copy and its only commit, which has no history. This is done here, where a signal interrupts it."""
         request = self.request
         place = opened.enter_context(temporary_folder(request.root))
-        copy = place / "checkout"
+        copy, history = place / "checkout", place / "history"
         with self.cancellation.obeyed():
-            history = place / "history"
             history.mkdir()
             commit = self.repository.copy_tree(tree, history)
             make_workspace(request.root, copy, without=request.login_files, with_history=False)
             write_repository(history, copy / GIT)
-            return _Trial(request=request_in_copy(request, copy), commit=commit, commands=self.commands, time=time)
+            return request_in_copy(request, copy), commit
 
 
 def _has_met_another(result: CommandResult) -> bool:
@@ -149,27 +150,20 @@ def _has_met_another(result: CommandResult) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Time:
-    """The time of one trial: when it began, when all have to end, and the seconds for each of its commands."""
+class _Trial:
+    """One trial, in a workspace of its own: when it began, when all trials must have ended, in seconds since the epoch,
+    and the seconds for each of its commands."""
 
-    clock: SystemClock
+    request: RunRequest
+    commit: str
+    clock: Clock
     begun: float
     end: float
     timeout: float
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Trial:
-    """One trial, in a workspace of its own."""
-
-    request: RunRequest
-    commit: str
-    commands: tuple[CommandRequest, ...]
-    time: _Time
-
-    def run(self, running: _Running, opened: ExitStack) -> Results | None:
+    def run(self, requests: Sequence[CommandRequest], running: _Running, opened: ExitStack) -> Results | None:
         """Check the commit out, run the commands, and close what is opened. None if there is too little time left."""
-        request, time, copy = self.request, self.time, self.request.root
+        request, copy, clock = self.request, self.request.root, self.clock
         with opened:
             with Toolbox.start(copy, options=options_at_root(request)) as toolbox, running.stoppable(toolbox):
                 start_branch(toolbox, _BRANCH, self.commit)
@@ -178,26 +172,27 @@ class _Trial:
                 open_toolbox(copy, toolbox_options(request), Cancellation()) as toolbox,
                 running.stoppable(toolbox),
             ):
-                masking = MaskingCommands(commands=toolbox, redact=request.redactor)
+                endless = Deadline(clock=clock, at=None)
+                commands = TimelyCommands(commands=toolbox, deadline=endless, redact=request.redactor)
                 if setup := setup_command(request):
-                    if (result := self._run_in_time(masking, setup)) is None:
+                    if (result := self._run_in_time(commands, setup)) is None:
                         return None
                     if result.exit_code != 0:
-                        return (_without_setup(result),) * len(self.commands)
+                        return (_without_setup(result),) * len(requests)
                 results = []
-                for command in self.commands:
-                    timely = replace(command, timeout=min(time.timeout, command.timeout))
-                    if (result := self._run_in_time(masking, timely)) is None:
+                for each in requests:
+                    timely = replace(each, timeout=min(self.timeout, each.timeout))
+                    if (result := self._run_in_time(commands, timely)) is None:
                         return None
-                    results.append(replace(result, seconds=time.clock.now() - time.begun))
+                    results.append(replace(result, seconds=clock.now() - self.begun))
         return tuple(results)
 
-    def _run_in_time(self, commands: Commands, command: CommandRequest) -> CommandResult | None:
+    def _run_in_time(self, commands: Commands, request: CommandRequest) -> CommandResult | None:
         """Run a command; None if the time of all trials is over before it ends."""
-        if (left := self.time.end - self.time.clock.now()) <= 0:
+        if (left := self.end - self.clock.now()) <= 0:
             return None
-        result = commands.run_command(replace(command, timeout=min(command.timeout, left)))
-        return None if result.timed_out and left < command.timeout else result
+        result = commands.run_command(replace(request, timeout=min(request.timeout, left)))
+        return None if result.timed_out and left < request.timeout else result
 
 
 def _without_setup(setup: CommandResult) -> CommandResult:

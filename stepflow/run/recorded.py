@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 
+from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import (
@@ -24,34 +25,7 @@ from stepflow.domain.conversation import (
     ToolUse,
 )
 from stepflow.domain.effect import ApprovalAnswered, Receipt
-from stepflow.domain.event import (
-    AnswerLost,
-    BaseChecked,
-    CacheRenewed,
-    CheckJudged,
-    CommandRan,
-    CompletionJudged,
-    ContextOverflowed,
-    EffectApplied,
-    Event,
-    FlowEnded,
-    IterationStarted,
-    ModelTurned,
-    ModelWaited,
-    Noted,
-    PromptRendered,
-    Routed,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    SchemaFailed,
-    SnapshotFailed,
-    SnapshotTaken,
-    StepAnswered,
-    ToolCalled,
-    ToolStarted,
-    UserMessage,
-)
+from stepflow.domain.event import Event, RunFinished, RunResumed, RunStarted
 from stepflow.domain.flow import RunState, fold
 from stepflow.domain.run import MAX_STRIKES, ImagesRead, IssueImage
 from stepflow.domain.words import Outcome, StructuredOutput
@@ -130,7 +104,7 @@ class PreviousRun:
         not_replayed = (
             event
             for number, event in enumerate(self.events[self.safe :], self.safe)
-            if isinstance(event, AnswerLost | CacheRenewed) or number in self._refused
+            if isinstance(event, events.AnswerLost | events.CacheRenewed) or number in self._refused
         )
         return fold(not_replayed, fold(self.events[: self.safe]))
 
@@ -147,9 +121,9 @@ class PreviousRun:
         turned, refused = 0, set[int]()
         for number, event in enumerate(self.events):
             match event:
-                case ModelTurned():
+                case events.ModelTurned():
                     turned = number
-                case FlowEnded(outcome=Outcome.MODEL_REFUSED):
+                case events.FlowEnded(outcome=Outcome.MODEL_REFUSED):
                     refused.add(turned)
                 case _:
                     pass
@@ -163,7 +137,7 @@ class PreviousRun:
     @property
     def resumed(self) -> RunResumed:
         """The event to write when the run is resumed."""
-        begun = next((event for event in self.played if isinstance(event, IterationStarted)), None)
+        begun = next((event for event in self.played if isinstance(event, events.IterationStarted)), None)
         return RunResumed(
             events=len(self.events),
             from_seq=self.safe,
@@ -181,23 +155,23 @@ class PreviousRun:
         snapshots, before_call, names = RunSnapshots(), None, list[str]()
         for event in self.events:
             match event:
-                case IterationStarted() if not snapshots.start:
+                case events.IterationStarted() if not snapshots.start:
                     return RunSnapshots(is_whole=False)
-                case IterationStarted():
+                case events.IterationStarted():
                     flow_start = snapshots.flow_start or snapshots.latest
                     snapshots = replace(snapshots, flow_start=flow_start, step_start=snapshots.latest)
-                case SnapshotTaken():
+                case events.SnapshotTaken():
                     names.append(event.name)
                     start, is_set_up = snapshots.start or event.name, bool(snapshots.start)
                     snapshots = replace(snapshots, start=start, latest=event.name, is_set_up=is_set_up, is_whole=True)
-                case SnapshotFailed():
+                case events.SnapshotFailed():
                     snapshots = replace(snapshots, is_whole=False)
                 case RunResumed() if event.snapshot:
                     snapshots, before_call = replace(snapshots, latest=event.snapshot, is_whole=True), None
                     names = _up_to(event.snapshot, names)
-                case ToolStarted():
+                case events.ToolStarted():
                     before_call = snapshots
-                case ToolCalled():
+                case events.ToolCalled():
                     before_call = None
                 case _:
                     pass
@@ -207,8 +181,10 @@ class PreviousRun:
     def receipts(self, iterations: int) -> tuple[Receipt, ...]:
         """Return the receipts that were written when the flow last ended. They do not count if the flow, with this
         many `iterations`, has continued since."""
-        last = max((at for at, event in enumerate(self.events) if isinstance(event, IterationStarted)), default=0)
-        written = tuple(event.receipt for event in self.events[last:] if isinstance(event, EffectApplied))
+        last = max(
+            (at for at, event in enumerate(self.events) if isinstance(event, events.IterationStarted)), default=0
+        )
+        written = tuple(event.receipt for event in self.events[last:] if isinstance(event, events.EffectApplied))
         return written if iterations == self.iteration else ()
 
     def position(self, scenario: Scenario) -> dict[str, int]:
@@ -218,12 +194,12 @@ class PreviousRun:
         queue = "turns"
         for event in self.events:
             match event:
-                case IterationStarted():
+                case events.IterationStarted():
                     queue = event.step_id if "turns" not in queues else "turns"
                     position.setdefault(queue, 0)
-                case ModelTurned() | ModelWaited() | ContextOverflowed(by_fault=True):
+                case events.ModelTurned() | events.ModelWaited() | events.ContextOverflowed(by_fault=True):
                     position[queue] += 1
-                case FlowEnded(outcome=Outcome.MODEL_FAILED):
+                case events.FlowEnded(outcome=Outcome.MODEL_FAILED):
                     turns = queues.get(queue, ())
                     position[queue] += position[queue] < len(turns) and turns[position[queue]].error is not None
                 case _:
@@ -240,11 +216,11 @@ class PreviousRun:
                     in_words = event.options.get("structured-output") == StructuredOutput.PROMPT
                 case RequestAdapted(remedy=Remedy.ASK_IN_WORDS):
                     in_words = True
-                case IterationStarted():
+                case events.IterationStarted():
                     step_id = event.step_id
-                case ModelTurned() if number not in self._refused:
+                case events.ModelTurned() if number not in self._refused:
                     turns.append((step_id, turn_of(event)))
-                case UserMessage(format_retry=True) if in_words and turns:
+                case events.UserMessage(format_retry=True) if in_words and turns:
                     if turns[-1][1].stop_reason is not StopReason.MAX_TOKENS:
                         turns.pop()
                 case _:
@@ -256,14 +232,14 @@ class PreviousRun:
         iteration, texts = 0, list[str]()
         for event in self.events[: self.safe]:
             match event:
-                case IterationStarted():
+                case events.IterationStarted():
                     iteration, texts = event.iteration, []
-                case ModelTurned():
+                case events.ModelTurned():
                     if text := turn_of(event).text:
                         texts.append(text)
-                case CommandRan():
+                case events.CommandRan():
                     texts = [event.stdout]
-                case StepAnswered():
+                case events.StepAnswered():
                     verdict.is_finished(iteration, tuple(texts), event.answer or None)
                 case _:
                     pass
@@ -275,18 +251,18 @@ def _up_to(name: str, names: list[str]) -> list[str]:
 
 
 _PLAYED = (
-    IterationStarted,
-    PromptRendered,
-    ModelTurned,
-    ContextOverflowed,
+    events.IterationStarted,
+    events.PromptRendered,
+    events.ModelTurned,
+    events.ContextOverflowed,
     ModelChanged,
     RequestAdapted,
-    ToolCalled,
-    UserMessage,
-    CommandRan,
-    CheckJudged,
-    StepAnswered,
-    Routed,
+    events.ToolCalled,
+    events.UserMessage,
+    events.CommandRan,
+    events.CheckJudged,
+    events.StepAnswered,
+    events.Routed,
 )
 
 
@@ -308,13 +284,13 @@ def safe_point(recorded: Iterable[Event]) -> int:
     safe = 0
     for number, event in enumerate(recorded):
         match event:
-            case IterationStarted():
+            case events.IterationStarted():
                 safe = number
-            case RunStarted() | BaseChecked() | ApprovalAnswered() | CompletionJudged(done=False):
+            case RunStarted() | events.BaseChecked() | ApprovalAnswered() | events.CompletionJudged(done=False):
                 safe = number + 1
-            case Routed() if event.to is not None:
+            case events.Routed() if event.to is not None:
                 safe = number + 1
-            case SchemaFailed() if event.strikes < MAX_STRIKES:
+            case events.SchemaFailed() if event.strikes < MAX_STRIKES:
                 safe = number + 1
             case _:
                 pass
@@ -335,8 +311,8 @@ class Replay:
     def __init__(self, recorded: Iterable[Event], ports: Ports) -> None:
         self._ports = ports
         self._left: deque[Event] = deque()
-        self._notes: list[Noted] = []
-        self._begun: ToolStarted | None = None
+        self._notes: list[events.Noted] = []
+        self._begun: events.ToolStarted | None = None
         self._has_asked = False
         #: Of a step that began in the past and may go on.
         self._tools: tuple[ToolSpec, ...] | None = None
@@ -344,9 +320,9 @@ class Replay:
             if is_played(event):
                 self._left.append(event)
                 self._begun = None
-            elif isinstance(event, Noted):
+            elif isinstance(event, events.Noted):
                 self._notes.append(event)
-            elif isinstance(event, ToolStarted):
+            elif isinstance(event, events.ToolStarted):
                 self._begun = event
 
     @property
@@ -363,7 +339,7 @@ class Replay:
                     raise _misfit(recorded, event.event)
                 return
             self._notes.clear()
-        elif isinstance(event, Noted) and event in self._notes:
+        elif isinstance(event, events.Noted) and event in self._notes:
             self._notes.remove(event)
             return
         self._ports.journal.append(event)
@@ -375,14 +351,14 @@ class Replay:
                 self._begin_step()
                 self._has_asked = True
                 return self._ports.model.ask(request)
-            case ModelTurned() as turned:
+            case events.ModelTurned() as turned:
                 return turn_of(turned)
-            case ContextOverflowed(by_fault=True) as refused:
+            case events.ContextOverflowed(by_fault=True) as refused:
                 return ModelFault(reason=refused.reason, remedy=Remedy.SHORTEN)
             case RequestAdapted(by_fault=True) as refused:
                 return ModelFault(reason=refused.reason, remedy=refused.remedy)
             case other:
-                raise _misfit(other, ModelTurned.event)
+                raise _misfit(other, events.ModelTurned.event)
 
     def while_waiting(self, look: Callable[[], None]) -> AbstractContextManager[None]:
         """Look as soon as the model was asked again: what was cached in the past may be gone."""
@@ -411,7 +387,7 @@ class Replay:
                     return ToolResult(tool_use_id=use.id, text=INTERRUPTED, is_error=True)
                 self._begin_step()
                 return self._ports.tools.run_tool(use)
-            case ToolCalled() as called:
+            case events.ToolCalled() as called:
                 return ToolResult(
                     tool_use_id=use.id,
                     text=called.output,
@@ -421,7 +397,7 @@ class Replay:
                     images=tuple(called.images),
                 )
             case other:
-                raise _misfit(other, ToolCalled.event)
+                raise _misfit(other, events.ToolCalled.event)
 
     def end_step(self) -> None:
         """Nothing of a step that is played again is alive."""
@@ -434,7 +410,7 @@ class Replay:
         match self._coming:
             case None:
                 return self._ports.commands.run_command(request)
-            case CommandRan() as ran:
+            case events.CommandRan() as ran:
                 return CommandResult(
                     exit_code=ran.exit_code,
                     stdout=ran.stdout,
@@ -445,10 +421,10 @@ class Replay:
                     seconds=ran.seconds,
                 )
             case other:
-                raise _misfit(other, CommandRan.event)
+                raise _misfit(other, events.CommandRan.event)
 
 
-def turn_of(turned: ModelTurned) -> ModelTurn:
+def turn_of(turned: events.ModelTurned) -> ModelTurn:
     """The turn as the model gave it."""
     return ModelTurn(
         content=tuple(turned.content),
@@ -474,21 +450,21 @@ def _gist(event: Event) -> object:  # noqa: PLR0911 - one return per event is th
     """What of an event the flow's next moves depend on. Prompts and times may differ: limits may have been raised; and
     texts: of an escaped secret only the parsed text is free."""
     match event:
-        case IterationStarted():
+        case events.IterationStarted():
             return (event.iteration, event.step_id)
-        case ToolCalled():
+        case events.ToolCalled():
             return (event.tool_use_id, event.name, event.denied)
-        case UserMessage():
+        case events.UserMessage():
             return event.format_retry
-        case ContextOverflowed():
+        case events.ContextOverflowed():
             return event.by_fault
         case ModelChanged():
             return (event.owner, event.to, event.cause)
         case RequestAdapted():
             return (event.model, event.remedy, event.by_fault)
-        case StepAnswered():
+        case events.StepAnswered():
             return (event.step_id, event.intent, event.target, sorted(event.handoff), event.violation is None)
-        case Routed():
+        case events.Routed():
             return (event.source, event.to, event.transition)
         case _:
             return None

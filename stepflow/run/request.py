@@ -174,6 +174,20 @@ def with_retries(request: RunRequest, clock: Clock, note: Callable[[str], None])
     return replace(request, retry_policy=RetryPolicy.of(clock, deadline, note))
 
 
+def chosen_folder(inputs: Inputs, default: Path) -> Path:
+    """Return the run folder: the one that `resume` names, otherwise `run-folder`, otherwise the default."""
+    run_folder = Path(inputs.run_folder).resolve() if inputs.run_folder else None
+    if not inputs.names_run:
+        return run_folder or default
+    resumed = Path(inputs.resume).resolve()
+    if run_folder not in (None, resumed):
+        raise InputError(
+            f"The input resume names the run folder {resumed}, but run-folder names another one: {run_folder}.",
+            hint="A run is resumed in its own folder: leave out run-folder, or set `resume: auto`.",
+        )
+    return resumed
+
+
 def locate_repository(folder: Path, within: Path, inputs: Inputs) -> tuple[Path, Inputs]:
     """Return the root of the repository around a working directory, and the inputs with the working directory relative
     to that root. The search stops at `within`; a folder outside any repository is its own root."""

@@ -26,11 +26,10 @@ from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.run.recorded import JOURNAL, PreviousRun, RunSnapshots
 from stepflow.run.request import RunRequest
 from stepflow.run.snapshots import FOLDER, SnapshotStore
-from stepflow.run.start.inputs import Inputs
+from stepflow.run.start.inputs import NEVER
 from stepflow.run.start.trigger import PullRequestEvent
 from stepflow.sandbox.host_git import head_commit
 
-AUTO, NEVER = "auto", "never"
 #: What the run itself writes into its folder.
 OWN_FILES = frozenset(
     {
@@ -56,32 +55,13 @@ OVER = DONE | frozenset(
 )
 
 
-def chosen_folder(inputs: Inputs, default: Path) -> Path:
-    """Return the run folder: the one that `resume` names, otherwise `run-folder`, otherwise the default."""
-    run_folder = Path(inputs.run_folder).resolve() if inputs.run_folder else None
-    if not is_explicit(inputs):
-        return run_folder or default
-    resumed = Path(inputs.resume).resolve()
-    if run_folder not in (None, resumed):
-        raise InputError(
-            f"The input resume names the run folder {resumed}, but run-folder names another one: {run_folder}.",
-            hint="A run is resumed in its own folder: leave out run-folder, or set `resume: auto`.",
-        )
-    return resumed
-
-
-def is_explicit(inputs: Inputs) -> bool:
-    """Whether the input `resume` names one particular run."""
-    return inputs.resume not in (AUTO, NEVER)
-
-
 def find_previous_run(
     request: RunRequest, agent: AgentDefinition, args: JsonObject, issue: int | None
 ) -> PreviousRun | None:
     """Find the run in the folder and set the `problem` that keeps it from being resumed; None without a run. If the
     input `resume` names it, a problem raises `InputError`."""
     previous_run = look_into(request.folder)
-    explicit = is_explicit(request.inputs)
+    explicit = request.inputs.names_run
     if previous_run is None:
         if explicit:
             raise InputError(
@@ -132,7 +112,7 @@ def look_into(folder: Path) -> PreviousRun | None:
 
 def completed_report(request: RunRequest) -> RunReport | None:
     """Return the report of the run that `resume` names if it is already complete; otherwise None."""
-    previous_run = look_into(request.folder) if is_explicit(request.inputs) else None
+    previous_run = look_into(request.folder) if request.inputs.names_run else None
     if previous_run is None or previous_run.ended is None or previous_run.ended.outcome not in DONE:
         return None
     facts = ReportFacts(run_folder=str(request.folder), host_run_folder=request.host_folder)

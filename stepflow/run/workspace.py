@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -185,7 +185,7 @@ def toolbox_in_copy(request: RunRequest, cancellation: Cancellation) -> Iterator
             Toolbox.start(copy, options=toolbox_options(copied)) as toolbox,
             toolbox.interruptible(cancellation.waiting),
         ):
-            set_up(TimelyCommands(commands=toolbox, deadline=deadline), request, journal)
+            set_up(TimelyCommands(commands=toolbox, deadline=deadline, redact=request.redactor), request, journal)
             yield toolbox
 
 
@@ -222,17 +222,13 @@ class HostRecordingJournal:
     def record_hosts(self) -> None:
         """Record the hosts that were asked for since the last time, if any."""
         requests = {each.host: each for each in self._egress.requests()}
-        if new := [*self._since_last(requests.values())]:
+        if new := [self._since_last(each) for each in requests.values() if each != self._recorded.get(each.host)]:
             self._journal.append(HostsRequested(hosts=new))
             self._recorded = requests
 
-    def _since_last(self, requests: Iterable[HostRequests]) -> Iterator[HostRequests]:
-        for each in requests:
-            before = self._recorded.get(each.host)
-            if before is None:
-                yield each
-            elif before != each:
-                yield replace(each, allowed=each.allowed - before.allowed, refused=each.refused - before.refused)
+    def _since_last(self, now: HostRequests) -> HostRequests:
+        before = self._recorded.get(now.host, HostRequests(host=now.host, allowed=0, refused=0))
+        return replace(now, allowed=now.allowed - before.allowed, refused=now.refused - before.refused)
 
 
 @contextmanager
@@ -328,20 +324,6 @@ def install(request: RunRequest, journal: Journal, deadline: Deadline) -> None:
             f"apt-get failed with exit code {result.exit_code}: {output}",
             hint="Check the names in the input apt-packages, and that the container reaches a package mirror.",
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class MaskingCommands:
-    """Commands whose output is redacted at once, so that cutting it later cannot leave a part of a secret."""
-
-    commands: Commands
-    redact: Callable[[str], str]
-
-    def run_command(self, request: CommandRequest) -> CommandResult:
-        """Run one process."""
-        result = self.commands.run_command(request)
-        stdout, stderr, combined = map(self.redact, (result.stdout, result.stderr, result.combined))
-        return replace(result, stdout=stdout, stderr=stderr, combined=combined)
 
 
 def set_up(toolbox: Commands, request: RunRequest, journal: Journal) -> None:

@@ -52,7 +52,7 @@ def test_a_call_of_bash_has_the_time_that_is_left(given: dict, seconds: float | 
 
 def test_a_validator_has_the_time_that_is_left_and_a_longer_grace() -> None:
     commands = TableCommands()
-    timely = TimelyCommands(commands=commands, deadline=until(10))
+    timely = TimelyCommands(commands=commands, deadline=until(10), redact=str)
     for timeout in (5.0, 3600.0):
         timely.run_command(CommandRequest(argv=("true",), timeout=timeout))
     assert [request.timeout for request in commands.ran] == [5.0, 10 + COMPLETION_GRACE]

@@ -76,6 +76,10 @@ class Mode(StrEnum):
     PROVE = "prove"
 
 
+#: Values of the input `resume` that are no path.
+AUTO, NEVER = "auto", "never"
+
+
 class BoundaryMode(StrEnum):
     """Whether the boundary writes or only plans."""
 
@@ -307,7 +311,7 @@ class Inputs(BaseModel):
     working_directory: str = "."
     """Folder in which commands start, relative to the workspace; the repository around it is what is judged and
     pushed."""
-    resume: str = "auto"
+    resume: str = AUTO
     """`auto` continues an unfinished run found in the run folder, or starts over when it does not match; `never` always
     starts over; a path continues exactly that run."""
     run_folder: Text = None
@@ -363,6 +367,16 @@ class Inputs(BaseModel):
     def narrow(self) -> Self:
         """Narrow the inputs to the policy, so that nobody ever sees them wider."""
         return self.model_copy(update=self.policy.narrow(self)) if self.policy else self
+
+    @property
+    def names_run(self) -> bool:
+        """Whether `resume` names one particular run."""
+        return self.resume not in (AUTO, NEVER)
+
+    @property
+    def has_caps(self) -> bool:
+        """Whether a day or a month has a cap."""
+        return any((self.budget_usd_per_day, self.budget_usd_per_month, self.runs_per_person_per_day))
 
     @property
     def allow_spec_violations(self) -> bool:
