@@ -348,19 +348,6 @@ def test_a_long_journal_is_opened_by_reading_it_once_and_a_line_at_a_time(tmp_pa
     assert read < 1.1 * path.stat().st_size
 
 
-def test_after_a_torn_write_only_the_last_line_is_looked_at(tmp_path, clock):
-    path = tmp_path / "j"
-    long_journal(path, 2000)
-    with JournalFile(path, clock) as journal:
-        with file_size_limit(path.stat().st_size + 20), pytest.raises(StepflowError):
-            journal.append(NOTE)
-        before = io_of_this_process()["rchar"]
-        looking = io_of_this_process()["rchar"] - before
-        assert journal.append(NOTE).seq == 2001
-        assert io_of_this_process()["rchar"] - before - 2 * looking < 1000
-    assert len(read_journal(path)) == 2001
-
-
 def test_listeners_hear_what_is_already_written(tmp_path, clock):
     path = tmp_path / "j"
     with JournalFile(path, clock) as journal:

@@ -80,12 +80,6 @@ def test_a_second_signal_does_not_disturb_the_ending() -> None:
         strike()
 
 
-def test_a_held_signal_counts_only_where_it_is_checked(held: Cancellation) -> None:
-    strike()
-    with pytest.raises(RunCancelled, match="SIGTERM"):
-        held.check()
-
-
 def test_a_held_signal_strikes_where_it_is_obeyed_again(held: Cancellation) -> None:
     strike()
     with pytest.raises(RunCancelled, match="SIGTERM"), held.obeyed():
@@ -142,13 +136,6 @@ def test_a_wait_inside_of_a_wait_leaves_the_outer_one_to_the_signal(held: Cancel
 def test_an_error_of_a_wait_without_a_signal_stays_what_it_is(held: Cancellation) -> None:
     with pytest.raises(ZeroDivisionError), held.waiting():
         raise ZeroDivisionError
-
-
-def test_the_signals_go_back_to_whoever_had_them() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with Cancellation().listening():
-        assert signal.getsignal(signal.SIGTERM) != before
-    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_signals_that_came_before_anybody_listened_count() -> None:

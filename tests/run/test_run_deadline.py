@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
-from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.conversation import ToolResult, ToolUse
-from stepflow.run.clock import COMPLETION_GRACE, GRACE, Deadline, TimelyCommands, TimelyTools
-from tests.fakes import RecordingTools, StillClock, TableCommands
+from stepflow.run.clock import GRACE, Deadline, TimelyTools
+from tests.fakes import RecordingTools, StillClock
 
 
 def until(seconds: float | None) -> Deadline:
@@ -48,15 +45,3 @@ def timeout_of_call(given: dict, seconds: float | None) -> object:
 )
 def test_a_call_of_bash_has_the_time_that_is_left(given: dict, seconds: float | None, timeout: object) -> None:
     assert timeout_of_call(given, seconds) == timeout
-
-
-def test_a_validator_has_the_time_that_is_left_and_a_longer_grace() -> None:
-    commands = TableCommands()
-    timely = TimelyCommands(commands=commands, deadline=until(10), redact=str)
-    for timeout in (5.0, 3600.0):
-        timely.run_command(CommandRequest(argv=("true",), timeout=timeout))
-    assert [request.timeout for request in commands.ran] == [5.0, 10 + COMPLETION_GRACE]
-
-
-def test_without_a_deadline_there_is_all_the_time() -> None:
-    assert until(None).seconds_left(1) == math.inf

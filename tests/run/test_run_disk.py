@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import resource
 import shutil
@@ -12,8 +13,10 @@ import pytest
 from stepflow.domain.event import EffectPlanned, Entry, RunFinished, StepAnswered
 from stepflow.domain.words import Outcome
 from stepflow.journal import read_journal
+from stepflow.report.collect import ReportFacts
 from stepflow.report.summary import final_words
-from stepflow.run.clock import RehearsalClock, SystemClock
+from stepflow.run.clock import RehearsalClock
+from stepflow.run.ending import is_bug, report_error
 from tests.run.stopped_run import Run
 
 pytestmark = pytest.mark.whole
@@ -55,6 +58,12 @@ def test_a_disk_that_is_full_ends_the_run_with_a_message_and_a_whole_journal(run
     assert "Do what the reason says" in words
     assert "fault of stepflow" not in words
     assert json.loads((run.folder / "report.json").read_text())["outcome"] == "internal_error"
+
+
+def test_a_disk_that_is_full_before_the_run_is_no_bug_of_ours() -> None:
+    error = OSError(errno.ENOSPC, "No space left on device", "/runs/7")
+    assert not is_bug(error)
+    assert "this machine cannot write (/runs/7): No space left on device" in report_error(error, ReportFacts()).reason
 
 
 def test_a_disk_that_is_full_at_the_very_end_does_not_change_how_the_run_ended(run: Run) -> None:
@@ -117,9 +126,3 @@ def test_a_clock_that_goes_backwards_makes_no_negative_duration(run: Run) -> Non
     assert result.report.seconds >= 0
     assert min(line.seconds for line in result.report.history) >= 0
     assert not any("-" in line and " min" in line for line in run.log)
-
-
-def test_the_runs_clock_begins_with_the_machines_and_only_goes_forward() -> None:
-    clock = SystemClock()
-    times = [clock.now() for _ in range(100)]
-    assert times == sorted(times)

@@ -8,9 +8,6 @@ from stepflow.domain.proof import HunkPolicy
 from stepflow.errors import InputError
 from stepflow.run.start.inputs import ProveInput, read_inputs
 
-#: Two hundred bytes that stand for a billion texts.
-BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 30))
-
 
 def test_texts_become_what_they_mean() -> None:
     inputs = read_inputs(
@@ -34,24 +31,15 @@ def test_texts_become_what_they_mean() -> None:
     ("name", "value", "words"),
     [
         ("budget-usd", "five", "input budget-usd: should be a number"),
-        ("budget-usd", "-1", "greater than 0"),
         ("budget-usd", "nan", "finite"),
-        ("budget-tokens", "0", "greater than or equal to 1"),
         ("max-iterations", "many", "should be a whole number."),
-        ("timeout-minutes", "0", "greater than 0"),
         ("mode", "dance", "'preflight', 'plan', 'gather' or 'prove'"),
-        ("allow", "everything", "'spec-violations' or 'custom-verdict'"),
         ("min-permission", "none", "write read, triage"),
-        ("min-permission", "owner", "'maintain' or 'admin'"),
         ("many-issues", "label: bug", "`label` is for the mode plan"),
         ("prove", "comand: pytest", "input prove: command: Field required"),
-        ("prove", "command: pytest\nhunks: maybe", "input prove: hunks: should be 'require' or 'tell'"),
         ("prove", "command: pytest\nmax-hunks: 0", "input prove: max-hunks: should be greater than"),
         ("parameters", "- a", "YAML map"),
         ("parameters", "a: [", "not valid YAML"),
-        ("parameters", BOMB, "aliases written out"),
-        ("parameters", "a: " + "[" * 100_000, "nested more than 100 levels deep"),
-        ("parameters", f"a: {'9' * 100_000}", "a value other than text is too long"),
     ],
 )
 def test_a_bad_input_is_named_with_what_would_be_right(name, value, words) -> None:
@@ -90,7 +78,6 @@ def test_a_proof_is_a_command_or_a_map_that_has_one(text: str, expected: ProveIn
     ("mode", "given", "words"),
     [
         ("plan", {}, "input many-issues: the mode plan needs `label: …` in it"),
-        ("plan", {"many-issues": "limit: 5"}, "input many-issues: the mode plan needs `label: …` in it"),
         ("plan", {"many-issues": "label: bug\nissues: [7]"}, "input many-issues: `issues` is for the mode gather"),
         ("gather", {}, "input many-issues: the mode gather needs `from: …` in it"),
         ("gather", {"many-issues": "from: .\nafter: 7"}, "input many-issues: `after` is for the mode plan"),
@@ -129,8 +116,6 @@ def test_hosts_are_listed_with_the_network_that_they_are_for() -> None:
     ("given", "words"),
     [
         ({"network": "allow"}, "list the hosts that `network: allow` lets through, such as pypi"),
-        ({"network": "allow", "allowed-hosts": " , "}, "list the hosts"),
-        ({"network": "none", "allowed-hosts": "pypi"}, "works only with `network: allow`"),
         ({"allowed-hosts": "pypi"}, "works only with `network: allow`"),
         ({"network": "allow", "allowed-hosts": "pypi https://x.org/"}, "'https://x.org/' is not a host: write a name"),
         (

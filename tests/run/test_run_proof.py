@@ -109,17 +109,6 @@ def run(trials: Trials, checkout: Path, *names: str, **limits: float) -> list[Co
     return [*trials.run(trees, TrialLimits(**limits))]
 
 
-def test_no_trial_begins_after_the_end_of_all(checkout: Path, trials_of: Callable[..., Trials]) -> None:
-    assert run(replace(trials_of("echo with"), ends=0.0), checkout, WITH, WITHOUT) == [None, None]
-
-
-@pytest.mark.whole
-def test_results_come_in_the_order_of_the_trees(checkout: Path, trials_of: Callable[..., Trials]) -> None:
-    trials = trials_of("test -e test_code.py && echo with || { sleep 1; echo without; }")
-    results = run(trials, checkout, WITHOUT, WITH, WITHOUT)
-    assert [result and result.stdout for result in results] == ["without\n", "with\n", "without\n"]
-
-
 @pytest.mark.whole
 def test_a_trial_that_hangs_ends_at_its_own_limit(checkout: Path, trials_of: Callable[..., Trials]) -> None:
     results = run(trials_of(HANGS_WITHOUT), checkout, WITHOUT, WITH, each=2.0, together=60.0)

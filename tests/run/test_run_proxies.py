@@ -109,12 +109,6 @@ def test_the_login_in_a_proxys_url_is_shown_to_the_proxy_only(corporate: Corpora
 
 
 @EACH
-def test_without_a_proxy_the_server_itself_is_called(corporate: Corporate, call: Call) -> None:
-    call(corporate, Connection(certificates=pem_of(corporate.authority)), host=f"127.0.0.1:{corporate.front.port}")
-    assert corporate.proxy.requests == []
-
-
-@EACH
 def test_variables_of_the_process_open_no_way(
     corporate: Corporate, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -31,7 +31,6 @@ def authority() -> str:
 @pytest.mark.parametrize(
     ("environment", "variable"),
     [
-        ({"HTTPS_PROXY": PROXY}, "HTTPS_PROXY"),
         ({"https_proxy": PROXY, "HTTPS_PROXY": "http://other:1"}, "https_proxy"),
         ({"ALL_PROXY": PROXY}, "ALL_PROXY"),
         ({"all_proxy": PROXY, "HTTPS_PROXY": ""}, "all_proxy"),
@@ -51,25 +50,18 @@ def test_plain_http_goes_through_no_proxy() -> None:
 @pytest.mark.parametrize(
     ("no_proxy", "url", "exempt"),
     [
-        ("example.com", "https://example.com", True),
         ("example.com", "https://ghes.example.com/api/v3", True),
         (".example.com", "https://ghes.example.com", True),
-        ("*.example.com", "https://ghes.example.com", True),
         ("example.com", "https://notexample.com", False),
-        ("EXAMPLE.com", "https://Ghes.Example.Com", True),
         ("a.example, b.example", "https://b.example", True),
-        ("a.example b.example", "https://b.example", True),
         ("example.com:8443", "https://example.com:8443", True),
         ("example.com:8443", "https://example.com", False),
         ("10.0.0.0/8", "https://10.1.2.3", True),
         ("10.0.0.0/8", "https://11.1.2.3", False),
-        ("10.1.2.3", "https://10.1.2.3:8443", True),
         ("::1", "https://[::1]:8443", True),
         ("[fd00::]/8", "https://[fd00::5]", True),
         ("*", "https://anything.example", True),
-        ("", "https://example.com", False),
         (" , ", "https://example.com", False),
-        ("localhost,127.0.0.1", "https://api.anthropic.com", False),
     ],
 )
 def test_no_proxy_names_hosts_domains_ports_and_networks(no_proxy: str, url: str, exempt: bool) -> None:
@@ -127,7 +119,6 @@ def test_certificates_of_input_and_variables_count_together(tmp_path: Path, auth
             "^GIT_SSL_CAINFO names .*/missing.pem, which cannot be read here.* in the input `ca-certificates`",
         ),
         ("empty.pem", "GIT_SSL_CAINFO .* contains no readable certificate"),
-        ("text.pem", "GIT_SSL_CAINFO .* contains no readable certificate"),
         ("damaged.pem", "GIT_SSL_CAINFO .* contains no readable certificate"),
     ],
 )
@@ -164,7 +155,6 @@ def test_the_log_names_each_connection() -> None:
     [
         ("https://api.github.com", "https://github.com"),
         ("https://ghes.example/api/v3", "https://ghes.example"),
-        ("https://ghes.example:8443/api/v3", "https://ghes.example:8443/"),
         ("https://api.octo.ghe.com", "https://octo.ghe.com"),
         ("http://127.0.0.1:1234/api/v3", "http://localhost:4321"),
     ],
@@ -177,7 +167,6 @@ def test_both_addresses_of_one_server_fit(api: str, server: str) -> None:
     ("api", "server", "message"),
     [
         ("https://ghes.example/api/v3", "https://github.com", "two servers"),
-        ("https://api.github.com", "https://ghes.example", "two servers"),
         ("https://ghes.example.evil.example/api/v3", "https://ghes.example", "two servers"),
         ("http://ghes.example/api/v3", "https://ghes.example", "github-api-url .* unencrypted"),
         ("https://ghes.example/api/v3", "http://ghes.example", "github-server-url .* unencrypted"),

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import typing
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -487,7 +486,3 @@ def test_a_write_that_fails_is_the_runs_failure(boundary: Comments, outcome: str
     result = runner.run()
     assert (result.success, result.report.outcome, result.reason) == (False, outcome, reason)
     assert len(boundary.posted) < 2
-
-
-def test_the_package_says_that_it_is_typed() -> None:
-    assert (Path(typing.cast("str", stepflow.__file__)).parent / "py.typed").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +28,6 @@ from stepflow.domain.words import Intent, Outcome, Stage, StepKind
 from stepflow.model.scenario import Scenario, ScriptedError, Turn
 from stepflow.run.recorded import PreviousRun, RunSnapshots
 from stepflow.run.resume import implausible
-from tests.checkout import git
 
 STARTED = RunStarted(
     run_id="r",
@@ -137,12 +135,6 @@ def test_a_verdict_gets_each_iteration_that_ended_with_an_answer() -> None:
     verdict = HeardVerdict()
     PreviousRun(events=events).feed(verdict)
     assert verdict.told == [(1, ("one", "two"), {"x": 1}), (2, ("three",), None)]
-
-
-def commit(root: Path, message: str) -> str:
-    """The commit, made upon what is there."""
-    git("commit", "--quiet", "--allow-empty", "--message", message, cwd=root)
-    return git("rev-parse", "HEAD", cwd=root).strip()
 
 
 def test_a_run_that_goes_on_knows_of_answers_that_were_lost_and_of_renewals() -> None:
