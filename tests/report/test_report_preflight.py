@@ -6,14 +6,6 @@ import pytest
 
 from stepflow.domain.reports.report import CheckState, Preflight, PreflightCheck
 from stepflow.report.diagnostic import preflight_lines, preflight_summary
-from stepflow.report.safe_text import width
-
-
-def test_rows_in_any_script_begin_below_each_other() -> None:
-    names = ("model", "モデル", "validator 型チェック")
-    checks = tuple(PreflightCheck(name=name, state=CheckState.OK, detail="here") for name in names)
-    lines = [line for _, line in preflight_lines(Preflight(agent="fixer", checks=checks), every_row=True)][:-1]
-    assert len({width(line.partition("here")[0]) for line in lines}) == 1
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from stepflow.domain.text import RemovalKind, RemovedPiece, RemovedText
 from stepflow.domain.words import Effort, Intent, Outcome, Stage
 from stepflow.errors import Problem, Severity
 from stepflow.report.collect import ReportFacts, collect_report
-from stepflow.report.safe_text import code, fence, html_text, link, one_line, plain, reveal, width
+from stepflow.report.safe_text import code, fence, html_text, link, one_line, plain, reveal
 from stepflow.report.summary import comment_summary, final_words, job_summary, verification
 from stepflow.report.wording import BUG, next_step
 from tests.golden import assert_golden
@@ -247,14 +247,6 @@ def test_the_comment_shows_every_red_validator_however_many_there_are(red, of):
     assert set(re.findall(r"^- ❌ .*\(check\\?-(\d\d)\)", comment, re.MULTILINE)) == {f"{n:02}" for n in red}
     left = max(0, of - max(20, len(red)))
     assert (f"- and {left} more, none of them failed" in comment) == bool(left)
-
-
-def test_columns_of_names_in_any_script_begin_below_each_other():
-    names = ["tests", "型チェック", "e\u0301tat"]
-    runs = tuple(replace(REPORT.validators[0], name=name) for name in names)
-    lines = [line for line in final_words(replace(REPORT, validators=runs)) if "git status" in line]
-    assert len(lines) == 3
-    assert len({width(line.partition("git status")[0]) for line in lines}) == 1
 
 
 def test_a_graph_too_large_for_github_is_named_and_not_drawn():

@@ -18,7 +18,7 @@ from stepflow.domain.agent.definition import AgentDefinition, Target
 from stepflow.domain.words import Intent
 from stepflow.report.collect import collect_report
 from stepflow.report.flow_graph import cost_words, flow_graph, walked_path
-from stepflow.report.graph_svg import Layout, backward, graph_svg, lay_out, shapes
+from stepflow.report.graph_svg import Layout, graph_svg, lay_out, shapes
 from tests.definition.load_cases import cases
 from tests.golden import assert_golden
 
@@ -67,10 +67,6 @@ def test_an_unknown_price_is_told_and_what_was_free_is_not():
     }
 
 
-def test_a_run_that_never_began_a_step_cost_nothing_on_any_way():
-    assert cost_words(replace(REPORT, history=())) == {}
-
-
 def test_a_step_leads_into_the_page_that_holds_the_picture_and_brings_no_style():
     root = picture(links={"initial.issue": "#i1"})
     assert [link.get("href") for link in root.iter(f"{SVG}a")] == ["#i1"]
@@ -105,18 +101,6 @@ def test_every_arrow_begins_and_ends_at_its_boxes_and_stays_in_the_picture(name,
             assert abs(x - middle_x) <= box.width / 2
             assert abs(y - middle_y) == pytest.approx(box.height / 2)
         assert all(0 <= x <= layout.width and 0 <= y <= layout.height for x, y in path)
-
-
-def test_without_the_arrows_that_lead_back_there_is_no_circle():
-    _, arrows = shapes(flow_graph(chain_of(20)), {})
-    back = backward(22, arrows)
-    rest = [(arrow.source, arrow.to) for number, arrow in enumerate(arrows) if number not in back]
-    boxes = set(range(22))
-    while boxes:
-        free = {box for box in boxes if not any(to == box and source in boxes for source, to in rest)}
-        assert free
-        boxes -= free
-    assert 0 < len(back) < 9
 
 
 def test_a_step_that_no_arrow_touches_is_drawn_too():
