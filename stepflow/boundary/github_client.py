@@ -1,5 +1,9 @@
-"""Sends requests to GitHub's API, over the connection that is configured and no other. A redirect is never followed: it
-would lead a write, or the token, somewhere else."""
+"""Sends requests to GitHub's API with PyGithub over a custom connection. PyGithub's own connection would follow a
+transferred issue into another repository, treat a redirected write as done, and repeat a GET that is answered with 202.
+
+PyGithub's objects are not used. If a field is missing, they send another request to an address from the answer, or
+return None.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,14 @@ from functools import cache
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urljoin, urlsplit
 
+import github
 import pydantic
 import requests
 import requests.adapters
 import requests.utils
+from github.Auth import Token
+from github.Consts import headerRateLimit, headerRateRemaining, headerRateReset
+from github.Requester import HTTPSRequestsConnectionClass
 
 from stepflow.boundary.git import system_authorities
 from stepflow.boundary.github_failures import (
@@ -38,17 +46,12 @@ TIMEOUT_SECONDS = 30
 API_VERSION = "2022-11-28"
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 OK, ACCEPTED, NO_CONTENT, ERRORS = 200, 202, 204, 400
-#: How GitHub says that a rate limit is used up, also with the status of a missing permission (REST, "Rate limits").
-_LIMIT = re.compile(
-    r"API rate limit exceeded|You have exceeded a secondary rate limit|"
-    r".*(?:Please retry your request again later|Please wait a few minutes before you try again)\.$",
-    re.IGNORECASE | re.DOTALL,
-)
 #: In bytes. The download of a longer text is stopped.
 LONGEST_TEXT = 200_000_000
 MOST_REDIRECTS = 5
 PAGE_SIZE = 100
 _CHUNK = 65_536
+_PORTS = {"http": 80, "https": 443}
 _REPOSITORY = re.compile(r"/(?:repositories/\d+|repos/[^/]+/[^/]+)")
 
 #: The equivalent REST status of each type of GraphQL error.
@@ -61,6 +64,10 @@ _GRAPHQL_STATUS = {
     "INTERNAL": SERVER_ERRORS,
     "SERVICE_UNAVAILABLE": SERVER_ERRORS,
 }
+
+
+class NotReady(requests.RequestException):
+    """The server has no answer yet."""
 
 
 class NotGitHub(requests.RequestException):
@@ -93,15 +100,16 @@ class _GraphQLAnswer(pydantic.BaseModel):
     errors: list[_GraphQLError] = []
 
 
-class _DirectSession(requests.Session):
-    """Uses one connection, and follows no redirect."""
+class _Connection(HTTPSRequestsConnectionClass):
+    """Uses the configured connection, and passes only acceptable answers to PyGithub."""
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__()
-        configure_session(self, connection)
-
-    def get_redirect_target(self, resp: requests.Response) -> None:
-        """Not even an address that leads nowhere is looked at: `allow_redirects` would raise for it."""
+    def __init__(self, server: SplitResult, connection: Connection) -> None:
+        port = server.port or _PORTS[server.scheme]
+        super().__init__(server.hostname or "", port, timeout=TIMEOUT_SECONDS)
+        self.protocol = server.scheme
+        configure_session(self.session, connection)
+        # Runs before requests follows a redirect.
+        self.session.hooks["response"].append(_check_answer)
 
 
 class GitHubClient:
@@ -116,16 +124,20 @@ class GitHubClient:
         token: str | None,
         connection: Connection = DIRECT,
     ) -> None:
-        self._base, self._way = urlsplit(api_url.rstrip("/")), connection
-        self._session = _DirectSession(connection)
-        login = {"Authorization": f"Bearer {token}"} if token else {}
-        media = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": API_VERSION}
-        self._session.headers.update({"User-Agent": "stepflow", **media, **login})
+        base_url = api_url.rstrip("/")
+        self._github = github.Github(
+            auth=Token(token) if token else None,
+            base_url=base_url,
+            retry=None,
+            seconds_between_requests=None,
+            seconds_between_writes=None,
+            api_version=API_VERSION,
+        )
+        self._base, self._way = urlsplit(base_url), connection
+        self._connection = _Connection(self._base, connection)
         self._repository = f"/repos/{repository}"
         #: Whether an answer said that the repository now has another name or owner.
         self.has_moved = False
-        #: The scopes of the token, according to the answers so far.
-        self.oauth_scopes: frozenset[str] = frozenset()
 
     @property
     def search_url(self) -> str:
@@ -138,29 +150,28 @@ class GitHubClient:
         url: str,
         *,
         parameters: dict[str, Any] | None = None,
-        body: Any = None,  # noqa: ANN401 - JSON
+        body: object = None,
         full: bool = False,
-    ) -> tuple[Mapping[str, str], Any]:
+    ) -> tuple[dict[str, Any], Any]:
         """Send one request, and return the headers and the JSON of its answer. A relative `url` is below the
         repository's. `full` requests texts in every form that GitHub has, including HTML (REST, "Media types")."""
         accept = {"Accept": "application/vnd.github.full+json"} if full else {}
         try:
-            answer = self._send(verb, url, parameters, accept, body)
+            status, headers, text = self._send(verb, url, parameters, accept, body)
         except Redirected:
             if not self._find_repository():
                 raise
             # Try again at the new address.
-            answer = self._send(verb, url, parameters, accept, body)
-        is_error = answer.status_code >= ERRORS
+            status, headers, text = self._send(verb, url, parameters, accept, body)
         try:
-            data = json.loads(answer.content) if answer.content else None
+            data = json.loads(text) if text else None
         except (ValueError, RecursionError):
-            if not is_error:
+            if status < ERRORS or text.startswith(("{", "[")):
                 raise NotGitHub("the answer is not JSON") from None
-            data = {"message": "an HTML page, as proxies send it"} if b"<html" in answer.content.lower() else {}
-        if is_error:
-            raise _failure(answer.status_code, answer.headers, data)
-        return answer.headers, data
+            data = {"data": text}
+        if status >= ERRORS:
+            raise self._failure(status, headers, data)
+        return headers, data
 
     def pages(
         self, url: str, parameters: Mapping[str, str] | None = None, *, newest_first: bool = False, full: bool = False
@@ -177,12 +188,12 @@ class GitHubClient:
     def graphql(self, query: str, **variables: object) -> Any:  # noqa: ANN401 - JSON
         """Return the data of the answer to a GraphQL document."""
         body = {"query": query, "variables": variables}
-        headers, data = self.ask("POST", f"{self._base.geturl().removesuffix('/v3')}/graphql", body=body)
+        headers, data = self.ask("POST", self._github.requester.graphql_url, body=body)
         answer = _GraphQLAnswer.model_validate(data)
         if answer.errors:
             known = (error.status for error in answer.errors if error.status != ERRORS)
             status = TOO_MANY if "retry-after" in headers else next(known, ERRORS)
-            raise _failure(status, headers, {"message": "; ".join(error.message for error in answer.errors)})
+            raise self._failure(status, headers, {"message": "; ".join(error.message for error in answer.errors)})
         return answer.data
 
     def stored_bytes(self, url: str, *, last_bytes: int) -> bytes:
@@ -213,15 +224,20 @@ class GitHubClient:
                 if status == OK:
                     return _read_end(response, LARGEST_IMAGE, longest=LARGEST_IMAGE) or ImageProblem.TOO_LARGE
                 if status == TOO_MANY or status >= SERVER_ERRORS:
-                    raise _failure(status, response.headers, {})
+                    raise self._failure(status, {name.lower(): value for name, value in response.headers.items()}, {})
                 if status not in REDIRECTS:
                     break
                 address = urljoin(address, response.headers.get("location", ""))
         return ImageProblem.FAILED
 
+    @property
+    def oauth_scopes(self) -> frozenset[str]:
+        """The scopes of the token, according to the answers so far."""
+        return frozenset(filter(None, self._github.oauth_scopes or ()))
+
     def close(self) -> None:
         """Close the connections."""
-        self._session.close()
+        self._connection.close()
 
     @contextmanager
     def _open_stored(self, location: str) -> Iterator[requests.Response]:
@@ -230,11 +246,10 @@ class GitHubClient:
         is_local = parts.scheme == self._base.scheme == "http" and is_loopback(parts.hostname or "")
         if not is_local and parts.scheme != "https":
             raise NotGitHub("the answer leads to an address without encryption")
-        with (
-            _DirectSession(self._way) as session,
-            session.get(location, stream=True, timeout=TIMEOUT_SECONDS) as response,
-        ):
-            yield response
+        with requests.Session() as session:
+            configure_session(session, self._way)
+            with session.get(location, stream=True, allow_redirects=False, timeout=TIMEOUT_SECONDS) as response:
+                yield response
 
     def _send(
         self,
@@ -242,29 +257,18 @@ class GitHubClient:
         url: str,
         parameters: dict[str, Any] | None = None,
         headers: dict[str, str] | None = None,
-        body: Any = None,  # noqa: ANN401 - JSON
-    ) -> requests.Response:
-        """Return an answer of GitHub's, which may be an error. Raise `Redirected`, or `NotGitHub` for any other answer:
-        a proxy's page with status 200 would look like a successful write."""
-        whole = url if "://" in url else f"{self._base.geturl()}{self._repository}{url}"
-        answer = self._session.request(
-            verb,
-            whole,
-            params=parameters,
-            headers=headers,
-            json=body,
-            timeout=TIMEOUT_SECONDS,
-        )
-        status = answer.status_code
-        if status in REDIRECTS:
-            raise Redirected(status, answer.headers.get("location", ""))
-        if status == ACCEPTED:
-            raise NotGitHub("the answer is not ready yet")
-        if status < ERRORS and status != NO_CONTENT and "json" not in answer.headers.get("content-type", ""):
-            raise NotGitHub("the answer is not JSON")
-        if scopes := answer.headers.get("x-oauth-scopes"):
-            self.oauth_scopes = frozenset(scopes.split(", "))
-        return answer
+        body: object = None,
+    ) -> tuple[int, dict[str, Any], str]:
+        whole = url if "://" in url else self._repository + url
+        return self._github.requester.requestJson(verb, whole, parameters, headers, body, self._connection)
+
+    def _failure(self, status: int, headers: Mapping[str, str], data: Any) -> AnswerFailed:  # noqa: ANN401 - JSON
+        """Return the failure for an error answer from GitHub. A rate limit has the status 429, or the status 403 with
+        certain words or headers."""
+        message = _ErrorAnswer.model_validate(data or {}).message or ""
+        says_so = "retry-after" in headers or headers.get("x-ratelimit-remaining") == "0"
+        limited = status == FORBIDDEN and (says_so or self._github.requester.isRateLimitError(message))
+        return AnswerFailed(status, headers, data or {}, is_limit=limited or status == TOO_MANY)
 
     def _find_repository(self) -> bool:
         """Return whether the repository itself has moved, and use its new address if so. A transferred issue alone is
@@ -285,13 +289,21 @@ class GitHubClient:
         return same_host and parts.scheme in (self._base.scheme, "https")
 
 
-def _failure(status: int, headers: Mapping[str, str], data: Any) -> AnswerFailed:  # noqa: ANN401 - JSON
-    """Return the failure for an error answer from GitHub. A rate limit has the status 429, or the status 403 with
-    certain words or headers."""
-    message = _ErrorAnswer.model_validate(data or {}).message or ""
-    says_so = "retry-after" in headers or headers.get("x-ratelimit-remaining") == "0"
-    limited = status == FORBIDDEN and (says_so or bool(_LIMIT.match(message)))
-    return AnswerFailed(status, headers, data or {}, is_limit=limited or status == TOO_MANY)
+def _check_answer(answer: requests.Response, **_options: object) -> None:
+    """Raise an error for answers that PyGithub must not see. Read the answer to its end, so that its connection can be
+    used again."""
+    status, headers, _ = answer.status_code, answer.headers, answer.content
+    if status in REDIRECTS:
+        raise Redirected(status, headers.get("location", ""))
+    if status == ACCEPTED:
+        raise NotReady("the answer is not ready yet")
+    if status < ERRORS and status != NO_CONTENT and "json" not in headers.get("content-type", ""):
+        # A proxy's page with status 200 would look like a successful write.
+        raise NotGitHub("the answer is not JSON")
+    try:
+        _ = [int(float(headers.get(name, 0))) for name in (headerRateLimit, headerRateRemaining, headerRateReset)]
+    except (ValueError, OverflowError):
+        raise NotGitHub("a rate limit in the answer is not a number") from None
 
 
 def _read_end(response: requests.Response, last_bytes: int, *, longest: int) -> bytes:

@@ -1,5 +1,5 @@
 """Failures of GitHub, described with what to do about them, and the policy for retrying those that pass by themselves:
-rate limits, 5xx and lost connections."""
+rate limits, 5xx and lost connections. PyGithub's own retries are off."""
 
 from __future__ import annotations
 
@@ -207,6 +207,8 @@ class AnswerFailed(Exception):
     @property
     def detail(self) -> str:
         """What GitHub says."""
+        if "<html" in str(self.data.get("data", "")).lower():
+            return "an HTML page, as proxies send it"
         errors = self.data.get("errors")
         return f"{self.data.get('message') or 'no message'}{f' {errors}' if errors else ''}"
 

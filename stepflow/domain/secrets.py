@@ -241,7 +241,7 @@ def _secrets(line: str) -> Iterator[tuple[str, str]]:
 
 @cache
 def _detectors() -> tuple[RegexBasedDetector, ...]:
-    # This import loads requests, which most of a run does not need.
+    # This import loads requests, as PyGithub does; most of a run does not need it.
     from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class  # noqa: PLC0415
     from detect_secrets.plugins.base import RegexBasedDetector  # noqa: PLC0415
 

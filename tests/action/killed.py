@@ -141,7 +141,7 @@ def serve_order(order: dict[str, Any]) -> None:
 def serve() -> None:
     """Fork a child for each order; everything that costs time is loaded before."""
     import anthropic  # noqa: F401
-    import requests  # noqa: F401
+    import github  # noqa: F401
 
     import stepflow
 

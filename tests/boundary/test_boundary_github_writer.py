@@ -1,4 +1,4 @@
-"""The writer against a loopback GitHub; every exchange is held against GitHub's published description."""
+"""PyGithub against a loopback GitHub; every exchange is held against GitHub's published description."""
 
 from collections.abc import Callable
 

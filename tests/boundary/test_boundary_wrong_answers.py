@@ -114,6 +114,16 @@ def test_a_wrong_answer_about_whose_the_token_is(github: GitHubServer) -> None:
     meet_wrong_answers(github, ask)
 
 
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("header", ["X-RateLimit-Reset", "X-RateLimit-Remaining", "X-RateLimit-Limit"])
+@pytest.mark.parametrize("value", ["soon", "inf", ""])
+def test_a_rate_limit_that_is_no_number(github: GitHubServer, writer: GitHubWriter, header: str, value: str) -> None:
+    headers = {"X-RateLimit-Limit": "60", "X-RateLimit-Remaining": "59", header: value}
+    github.fail("GET", "/issues/7$", 200, content='{"number": 7}', headers=headers)
+    with pytest.raises(WriteFailed, match="no usable answer came"):
+        writer.issue(7)
+
+
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("status", [200, 422])
 @pytest.mark.parametrize("answer", ["null", "5", "[5]", '"x"', '{"message": 5}', '{"errors": [5]}', '{"errors": 5}'])

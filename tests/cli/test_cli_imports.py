@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).parents[1] / "action" / "checkout"
-HEAVY = ("anthropic", "rich", "httpx2", "requests", "jinja2", "fast_sugiyama")
+HEAVY = ("anthropic", "github", "rich", "httpx2", "requests", "jinja2", "fast_sugiyama")
 PROGRAM = """
 import json, sys
 from stepflow.cli import main
@@ -47,7 +47,7 @@ def test_the_action_loads_the_models_and_githubs_library_only_when_it_needs_them
     program = "import stepflow.action.main, sys; print(*{name.partition('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
     assert "stepflow" in done.stdout.split()
-    assert [name for name in ("anthropic", "requests", "opentelemetry") if name in done.stdout.split()] == []
+    assert [name for name in ("anthropic", "github", "requests", "opentelemetry") if name in done.stdout.split()] == []
 
 
 def test_help_takes_little_more_than_python_itself() -> None:

@@ -121,7 +121,7 @@ EXPLAINED = {
     "google/auth/crypt/_python_rsa.py": "the first line of a key file, by which such files are told",
     "google/oauth2/gdch_credentials.py": "the first line of a key file, in documentation",
 }
-PACKAGES = ("anthropic", "google-auth", "hypothesis", "rich")
+PACKAGES = ("PyGithub", "anthropic", "google-auth", "hypothesis", "rich")
 
 
 @pytest.mark.whole

@@ -1,7 +1,7 @@
 """A GitHub API on loopback that remembers: issues, comments, labels, pull requests and their reviews, jobs, releases,
 permissions.
 
-It answers under `/`, `/api/v3` and `/api/graphql`. Commits are made in the git repository behind it.
+It answers under `/`, `/api/v3` and `/api/graphql`, as PyGithub asks. Commits are made in the git repository behind it.
 """
 
 from __future__ import annotations
