@@ -114,14 +114,6 @@ def test_a_rate_limit_is_no_missing_permission(writer: GitHubWriter, github: Git
     assert caught.value.status == 429
 
 
-@pytest.mark.whole
-def test_an_answer_that_is_not_githubs_is_a_failure(writer: GitHubWriter, github: GitHubServer) -> None:
-    github.state.viewer = None  # type: ignore[assignment]
-    github.fail("POST", "/graphql", 200, "not GraphQL")
-    with pytest.raises(WriteFailed, match="no usable answer"):
-        writer.viewer()
-
-
 def test_a_mistake_of_our_own_is_no_failure_of_github(writer: GitHubWriter, github: GitHubServer) -> None:
     with pytest.raises(TypeError):
         writer.create_comment(7, b"not JSON")  # type: ignore[arg-type]

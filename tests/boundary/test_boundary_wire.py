@@ -1,7 +1,5 @@
 """Plans written over the wire: the same event twice, resumed anywhere, with GitHub failing in between."""
 
-from pathlib import Path
-
 import pytest
 
 from stepflow.boundary.github_api import GitHubWriter
@@ -10,7 +8,6 @@ from stepflow.boundary.settings import Plan
 from stepflow.domain.effect import EffectKind
 from stepflow.domain.words import Outcome
 from tests.boundary.agents import RecordingPusher, apply, plan_everything, statuses
-from tests.boundary.conftest import TOKEN
 from tests.servers.github_api import GitHubServer
 
 #: Only a run on a pull request answers threads or submits a review.
@@ -143,17 +140,3 @@ def test_where_drafts_do_not_exist_the_pull_request_is_opened_without(
     assert apply(plan(github), writer)[0].outcome is Outcome.COMPLETED
     bodies = [request.body for request in github.requests if request.method == "POST"]
     assert [body["draft"] for body in bodies if "draft" in body and "head" in body] == [True, False]
-
-
-def test_no_request_ever_asks_for_the_user(github: GitHubServer, writer: GitHubWriter) -> None:
-    apply(plan(github), writer)
-    assert not any(request.path.endswith("/user") for request in github.requests)
-
-
-def test_nothing_that_comes_back_holds_the_token(github: GitHubServer, tmp_path: Path) -> None:
-    github.fail("GET", "/permission$", 500, f"boom {TOKEN}")
-    writer = GitHubWriter(api_url=github.api_url, repository="o/r", token=TOKEN)
-    applied, _ = apply(plan(github), writer)
-    writer.close()
-    assert applied.outcome is Outcome.BOUNDARY_FAILED
-    assert TOKEN not in f"{applied!r} {writer!r}"
