@@ -241,19 +241,6 @@ def test_a_token_that_may_only_read_answers_no_thread(github: GitHubServer, name
     assert (len(thread["comments"]), thread["resolved"]) == (1, False)
 
 
-@pytest.mark.parametrize("name", THREAD_CALLS)
-@pytest.mark.parametrize("status", [0, 403, 500])
-def test_a_failure_at_a_thread_hides_the_token(
-    writer: GitHubWriter, github: GitHubServer, name: str, status: int
-) -> None:
-    github.fail("POST", "/graphql", status, f"no, {TOKEN} may not", times=99)
-    with pytest.raises(WriteFailed, match=r"GitHub did not [a-z' ]+ in o/r: ") as caught:
-        THREAD_CALLS[name](writer)
-    assert TOKEN not in str(caught.value)
-    assert caught.value.status == (status or None)
-    assert len(github.requests) == 1
-
-
 def test_the_failed_jobs_of_a_run_are_read_with_their_steps(reader: GitHubReader, github: GitHubServer) -> None:
     add = github.state.add_job
     failed = add(5, "test", "failure", steps={"Set up": "success", "Run tests": "failure", "Upload": "skipped"})

@@ -87,28 +87,6 @@ WRITES = {
 }
 
 
-@pytest.mark.sample(4)
-@pytest.mark.whole
-@pytest.mark.parametrize("after_write", [False, True], ids=["before the write", "after the write"])
-@pytest.mark.parametrize("kind", WRITES)
-def test_after_a_failure_at_any_write_the_next_try_completes_the_plan(
-    github: GitHubServer, writer: GitHubWriter, kind: EffectKind, after_write: bool
-) -> None:
-    method, path = WRITES[kind]
-    github.fail(method, path, 500, after_write=after_write)
-    failed, recorded = apply(plan(github), writer)
-    assert failed.outcome is Outcome.BOUNDARY_FAILED
-    assert failed.reason.startswith(f"`{kind}` failed: ")
-    at = KINDS.index(kind)
-    assert [receipt.status for receipt in recorded] == [*["applied"] * at, "failed"]
-    resumed, again = apply(plan(github), writer, done=tuple(recorded))
-    assert resumed.outcome is Outcome.COMPLETED
-    # The comment, which says that no workflow was started, is written again.
-    earlier = [EffectKind.POST_COMMENT] if kind is EffectKind.DISPATCH_WORKFLOW else []
-    assert [receipt.kind for receipt in again] == [*earlier, *KINDS[at:]]
-    assert_written_once(github)
-
-
 def test_a_forbidden_pull_request_is_explained_and_follows_after_the_setting_is_changed(
     github: GitHubServer, writer: GitHubWriter
 ) -> None:
