@@ -1,21 +1,72 @@
-"""The flow loop: attempt the step (prompt, model, gate), choose the move (router), complete a closing. The router is a
-table: it chooses where a decision leads."""
+"""The two loops. The Flow loop attempts a step (prompt, model, gate), chooses the move (the router, a table), and at a
+closing calls the Completion loop: check the closing against the boundary's rules, run its validators in order, then end
+the run or send the flow back with a retry prompt.
+
+The rules come first: they take a moment where validators may take minutes, and correcting a violation takes new
+commits, which must be checked again anyway. Their attempts are counted separately.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import assert_never
 
-from stepflow.domain.agent.definition import AgentDefinition, Branch, Step, Target, Transition
-from stepflow.domain.event import Routed
-from stepflow.domain.flow import Close, Decided, FlowResult, GoTo, Move, RunState, Stop, find_continuation
-from stepflow.domain.json import JsonValue, as_text, compact
+from stepflow.domain.agent.agent_settings import ClimbCause
+from stepflow.domain.agent.definition import (
+    AgentDefinition,
+    Branch,
+    ExitCode,
+    FailurePattern,
+    Step,
+    Target,
+    Transition,
+    ValidationEntry,
+    Validator,
+)
+from stepflow.domain.checkout import Closing
+from stepflow.domain.event import CompletionJudged, Routed, ValidatorRan
+from stepflow.domain.flow import (
+    Close,
+    Decided,
+    Done,
+    FlowResult,
+    GoTo,
+    Move,
+    NotDone,
+    RunState,
+    Stop,
+    ValidatorFailure,
+    Verdict,
+    Violation,
+    find_continuation,
+)
+from stepflow.domain.json import JsonObject, JsonValue, as_text, compact
 from stepflow.domain.run import RunFacts
-from stepflow.domain.words import INTENTS_OF_KIND, Intent, Outcome, StepKind
+from stepflow.domain.text import count, name_some
+from stepflow.domain.words import INTENTS_OF_KIND, FailureAction, Intent, Outcome, Stage, StepKind
 from stepflow.engine.attempt import attempt_step
-from stepflow.engine.closing import complete
-from stepflow.engine.context import FlowContext, FlowStopped, demand_approval
+from stepflow.engine.context import Answered, FlowContext, FlowStopped, demand_approval
+from stepflow.engine.conversation import keep_opening
+from stepflow.engine.judge import judge_completion
+from stepflow.engine.prompt.render import render_retry
 from stepflow.ports import Ports
+
+#: Attempts for what the boundary would merely leave out: the agent is asked once, and if it insists it may be right.
+ATTEMPTS_OF_LEFT_OUT = 2
+
+#: A check that the engine adds to every agent: whether the boundary would refuse the closing. It runs before the
+#: validators.
+BOUNDARY_RULES = Validator(
+    name="boundary-rules",
+    command="",
+    success=ExitCode(code=0),
+    pattern=FailurePattern(
+        name="boundary-rules",
+        description="What this closing asks for breaks a rule of what may be written to GitHub.",
+        edition="failed",
+    ),
+)
 
 
 def run_flow(agent: AgentDefinition, facts: RunFacts, ports: Ports, state: RunState) -> FlowResult:
@@ -143,3 +194,164 @@ def _go_to(step: Step, target: str, steps: Mapping[str, Step]) -> GoTo | Stop:
 
 def _stop_routing(reason: str) -> Stop:
     return Stop(outcome=Outcome.ROUTING_FAILED, reason=reason)
+
+
+def complete(context: FlowContext, step: Step, attempt: Answered, back: GoTo | Stop) -> FlowResult | None:
+    """Return the result of a completed run; None if the flow continues with a retry prompt, at the step that `back`
+    leads to."""
+    answer, reason = attempt.answer, attempt.decision.reason
+    with keep_opening(context, _find_next(context, step.validation, back)):
+        entry, verdict = _judge_closing(context, step, answer)
+    match verdict:
+        case Done(validated=validated, closing=closing):
+            if step.validation and not context.facts.reviewed:
+                context.record(CompletionJudged(entry=entry.id, done=True, validated=validated, step_id=step.id))
+            return context.end(
+                Outcome.COMPLETED, reason, answer, where=Stage.COMPLETION, validated=validated, closing=closing
+            )
+        case Stop():
+            raise FlowStopped(verdict.outcome, verdict.reason, answer=answer, where=Stage.COMPLETION)
+        case NotDone() if isinstance(back, Stop):
+            raise FlowStopped(back.outcome, back.reason, answer=answer, where=Stage.COMPLETION)
+        case NotDone(failure=failure):
+            _send_back(context, step, entry, failure, back.step_id)
+            return None
+        case _:
+            assert_never(verdict)
+
+
+def _judge_closing(context: FlowContext, step: Step, answer: JsonObject | None) -> tuple[ValidationEntry, Verdict]:
+    """Judge a closing by the boundary's rules and its validators. Returns the entry that decided, and its verdict."""
+    rules, rules_entry, entry = context.ports.boundary_rules, _build_rules_entry(step), step.validation
+    if rules and (rejection := _judge_violations(context, rules_entry, rules.judge_request(step, answer))):
+        return rules_entry, rejection
+    if entry and context.facts.reviewed:
+        # Nothing of a review's workspace leaves it: its checks are for the suggestions, and a proof is for the report.
+        entry = replace(entry, conditions=tuple(each for each in entry.conditions if each.validator.proof))
+    if entry is None or not entry.conditions:
+        return entry or rules_entry, Done(validated=False)
+    verdict = judge_completion(
+        entry,
+        iteration=context.state.iteration,
+        failures=context.state.attempts.get(entry.id, 0),
+        root=context.facts.root,
+        commands=context.ports.commands,
+        guards=context.ports.guards,
+        record=context.record,
+    )
+    if isinstance(verdict, Done) and verdict.closing:
+        closing = verdict.closing
+        violations = (*_find_differing(closing), *(rules.judge_checked(closing) if rules else ()))
+        if violations and (rejection := _judge_violations(context, rules_entry, violations)):
+            return rules_entry, rejection
+    return entry, verdict
+
+
+def _build_rules_entry(step: Step) -> ValidationEntry:
+    """Return the boundary's rules as a validation entry, with the failure settings of the step's own entry. `skip`
+    becomes `retry`, since the boundary lets nothing pass."""
+    entry = ValidationEntry(id=BOUNDARY_RULES.name, conditions=())
+    step_entry = step.validation
+    if step_entry is None:
+        return entry
+    action = FailureAction.RETRY if step_entry.action is FailureAction.SKIP else step_entry.action
+    return replace(entry, action=action, max_attempts=step_entry.max_attempts)
+
+
+def _find_differing(closing: Closing) -> tuple[Violation, ...]:
+    """Return a violation if the validators saw tracked files that differ from the commit."""
+    if not closing.changed:
+        return ()
+    return (
+        Violation(
+            message="the checks saw files that differ from the commit that would be pushed: "
+            + name_some(closing.changed),
+            advice="Commit these changes, or undo them with `git restore`.",
+        ),
+    )
+
+
+def _judge_violations(
+    context: FlowContext, entry: ValidationEntry, violations: Sequence[Violation]
+) -> NotDone | Stop | None:
+    """Return the verdict on these violations; None if the closing continues. That the rules are kept is recorded only
+    after an earlier violation."""
+    failures = context.state.attempts.get(entry.id, 0)
+    if not violations and not failures:
+        return None
+    attempt = failures + 1 if violations else failures
+    refusing = next((each for each in violations if each.refuses), None)
+    most = entry.max_attempts if refusing else min(entry.max_attempts, ATTEMPTS_OF_LEFT_OUT)
+    advice = dict.fromkeys(each.advice for each in violations)
+    text = "\n".join((*(f"- {each.message}" for each in violations), *(f"\n{each}" for each in advice)))
+    action = None
+    if violations:
+        may_retry = entry.action is FailureAction.RETRY and attempt < most
+        action = FailureAction.RETRY if may_retry else FailureAction.ABORT if refusing else FailureAction.SKIP
+    context.record(
+        ValidatorRan(
+            iteration=context.state.iteration,
+            entry=entry.id,
+            name=BOUNDARY_RULES.name,
+            passed=not violations,
+            exit_code=1 if violations else 0,
+            pattern=BOUNDARY_RULES.pattern.name,
+            attempt=attempt,
+            max_attempts=most,
+            action=action,
+            recoverable=True,
+            seconds=0.0,
+            output_tail=text,
+        )
+    )
+    if action is FailureAction.RETRY:
+        return NotDone(
+            failure=ValidatorFailure(
+                validator=BOUNDARY_RULES.name,
+                pattern=BOUNDARY_RULES.pattern.name,
+                description=BOUNDARY_RULES.pattern.description,
+                error=text,
+                exit_code=1,
+                stdout=text,
+                stderr="",
+                attempt=attempt,
+                max_attempts=most,
+            )
+        )
+    if refusing is None:
+        return None
+    # The first violation that the boundary would refuse ends the run; the report has the others.
+    asked = f" The agent was asked {count(attempt - 1, 'time')} to correct it." if attempt > 1 else ""
+    return Stop(outcome=Outcome.REFUSED, reason=f"{refusing.message.rstrip('.')}.{asked} {refusing.hint}".strip())
+
+
+def _find_next(context: FlowContext, entry: ValidationEntry | None, back: GoTo | Stop) -> str | None:
+    """Return the step that a failed validator sends the flow back to; None if it ends the run or another model takes
+    over."""
+    failures = context.state.attempts.get(entry.id, 0) if entry else 0
+    if entry is None or entry.action is not FailureAction.RETRY or failures + 1 >= entry.max_attempts:
+        return None
+    if isinstance(back, Stop) or context.find_change(context.agent.steps[back.step_id], ClimbCause.VALIDATOR, ""):
+        return None
+    return back.step_id
+
+
+def _send_back(
+    context: FlowContext, step: Step, entry: ValidationEntry, failure: ValidatorFailure, target: str
+) -> None:
+    """Continue the flow at the step `target`, with a retry prompt."""
+    retry = render_retry(entry, failure, step.id, context.variables(step))
+    reason = f"the check {failure.validator} failed"
+    if change := context.find_change(context.agent.steps[target], ClimbCause.VALIDATOR, reason):
+        context.record(change)
+    context.note("info", f'[Prompt] step "{target}": retry text from {retry.source}')
+    context.record(
+        CompletionJudged(
+            entry=entry.id,
+            done=False,
+            validated=False,
+            step_id=target,
+            retry_prompt=retry.text,
+            retry_source=retry.source,
+        )
+    )

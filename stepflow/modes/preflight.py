@@ -18,8 +18,8 @@ from stepflow.domain.reports.report import CheckState, Preflight, PreflightCheck
 from stepflow.domain.run import label_of
 from stepflow.domain.text import count, mebibytes, telling_line, usd
 from stepflow.domain.words import BaseChecks, CanaryState, Commits, Effort, Isolation, Outcome, Provider
-from stepflow.engine.closing import BOUNDARY_RULES
 from stepflow.engine.judge import run_on_base
+from stepflow.engine.loop import BOUNDARY_RULES
 from stepflow.errors import DefinitionError, InputError, IsolationError, Problem, Severity, StepflowError
 from stepflow.model.models import DEFAULT_MAX_TOKENS, UnlistedModel, is_priced, resolve_model
 from stepflow.report.wording import describe_hosts

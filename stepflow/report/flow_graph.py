@@ -22,7 +22,7 @@ from stepflow.domain.json import JsonObject
 from stepflow.domain.reports.report import RunReport
 from stepflow.domain.text import sum_costs, usd
 from stepflow.domain.words import Effort, Intent, Outcome, StepKind
-from stepflow.engine.closing import BOUNDARY_RULES
+from stepflow.engine.loop import BOUNDARY_RULES
 from stepflow.report.safe_text import one_line
 
 #: From a step (None: the start) to a step (None: the end), with the arrow's label.
