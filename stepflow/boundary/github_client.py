@@ -112,6 +112,14 @@ class _Connection(HTTPSRequestsConnectionClass):
         self.session.hooks["response"].append(_check_answer)
 
 
+class _DirectSession(requests.Session):
+    """Follows no redirect and reads no address of one: with `allow_redirects=False`, requests would still raise
+    `ValueError` for a malformed address."""
+
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """There is none."""
+
+
 class GitHubClient:
     """Sends the requests for one repository. If the repository itself was renamed, later requests use its new
     address."""
@@ -227,7 +235,10 @@ class GitHubClient:
                     raise self._failure(status, {name.lower(): value for name, value in response.headers.items()}, {})
                 if status not in REDIRECTS:
                     break
+            try:
                 address = urljoin(address, response.headers.get("location", ""))
+            except ValueError:
+                return ImageProblem.LED_AWAY
         return ImageProblem.FAILED
 
     @property
@@ -246,9 +257,9 @@ class GitHubClient:
         is_local = parts.scheme == self._base.scheme == "http" and is_loopback(parts.hostname or "")
         if not is_local and parts.scheme != "https":
             raise NotGitHub("the answer leads to an address without encryption")
-        with requests.Session() as session:
+        with _DirectSession() as session:
             configure_session(session, self._way)
-            with session.get(location, stream=True, allow_redirects=False, timeout=TIMEOUT_SECONDS) as response:
+            with session.get(location, stream=True, timeout=TIMEOUT_SECONDS) as response:
                 yield response
 
     def _send(

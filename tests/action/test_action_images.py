@@ -129,6 +129,10 @@ NOT_PASSED_ON: dict[str, tuple[Callable[[World, int], str], str]] = {
         lambda world, number: attach(world, number, leads_to=f"{world.github.log_store.url}/logs/1?sig=signed"),
         "its address leads to another host",
     ),
+    "a redirect to no address": (
+        lambda world, number: attach(world, number, leads_to="http://["),
+        "its address leads to another host",
+    ),
     "redirects without end": (
         lambda world, number: attach(world, number, leads_to="?jwt=signed&x=1"),
         "GitHub did not give it",
