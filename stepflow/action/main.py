@@ -82,9 +82,10 @@ from stepflow.run.clock import Cancellation, SystemClock, clock_of_services
 from stepflow.run.ending import is_bug, report_error, report_unbegun, send_run, write_missing, write_unbegun
 from stepflow.run.execute import drive_run
 from stepflow.run.finish import report_unprepared, with_confirmed_names
-from stepflow.run.follow_up import find_follow_up
 from stepflow.run.issue import skip_stranger
 from stepflow.run.prepare import Prepared, clock_for, load_requested, prepare_run, reviews_pull_requests
+from stepflow.run.pull_request.follow_up import find_follow_up
+from stepflow.run.pull_request.review import find_review
 from stepflow.run.request import (
     RunRequest,
     agents_folder,
@@ -95,7 +96,6 @@ from stepflow.run.request import (
     with_retries,
 )
 from stepflow.run.resume import completed_report, waiting_request, without_foreign_addresses
-from stepflow.run.review import find_review
 from stepflow.run.start.inputs import Mode
 from stepflow.run.start.policy import refusal
 from stepflow.run.start.trigger import PullRequestPayload, Skip, Trigger, read_event

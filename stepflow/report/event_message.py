@@ -68,8 +68,7 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
         case ImagesRead():
             return _describe_images(event)
         case events.SnapshotTaken():
-            title, size = f"Snapshot of {count(event.files, 'changed file')}", count(event.bytes, "byte")
-            return EventMessage(title=title, facts=(event.name[:12], size, seconds_text(event.seconds)), in_log=False)
+            return _describe_snapshot(event)
         case events.SnapshotFailed():
             return warning_message(f"[Snapshot] {event.reason}")
         case events.LayerReported():
@@ -114,6 +113,11 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
             return _describe_end(event)
         case _:
             assert_never(event)
+
+
+def _describe_snapshot(event: events.SnapshotTaken) -> EventMessage:
+    facts = (event.name[:12], count(event.bytes, "byte"), seconds_text(event.seconds))
+    return EventMessage(title=f"Snapshot of {count(event.files, 'changed file')}", facts=facts, in_log=False)
 
 
 def _describe_requests(event: HostsRequested) -> EventMessage:

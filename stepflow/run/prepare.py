@@ -33,7 +33,6 @@ from stepflow.model.scenario import RecordingModel, Scenario, ScriptedModel
 from stepflow.ports import Clock, Commands, CustomVerdict, Model, Schemas, Tools
 from stepflow.run.caps import check_caps
 from stepflow.run.clock import RehearsalClock, SystemClock
-from stepflow.run.follow_up import demand_default_branch, open_reader, read_feedback
 from stepflow.run.issue import (
     Subject,
     issue_number,
@@ -46,6 +45,8 @@ from stepflow.run.issue import (
     read_subject,
     repository_reader,
 )
+from stepflow.run.pull_request.follow_up import demand_default_branch, open_reader, read_feedback
+from stepflow.run.pull_request.review import read_pull_request
 from stepflow.run.readiness import (
     check_agent_name,
     check_inputs,
@@ -57,7 +58,6 @@ from stepflow.run.readiness import (
 from stepflow.run.recorded import PreviousRun
 from stepflow.run.request import RunRequest, circumstances_of, describe_network, narrow_network
 from stepflow.run.resume import check_reply, find_previous_run, resumed_request
-from stepflow.run.review import read_pull_request
 from stepflow.run.scenarios import load_scenario
 from stepflow.run.start.inputs import BoundaryMode, Inputs
 from stepflow.run.start.trigger import PullRequestEvent

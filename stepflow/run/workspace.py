@@ -21,8 +21,8 @@ from stepflow.errors import InputError, IsolationError
 from stepflow.journal import MemoryJournal
 from stepflow.ports import Commands, Journal, Tools
 from stepflow.run.clock import COMPLETION_GRACE, GRACE, Cancellation, Deadline, SystemClock, TimelyCommands
-from stepflow.run.follow_up import fetch_history
 from stepflow.run.prepare import Prepared
+from stepflow.run.pull_request.follow_up import fetch_history
 from stepflow.run.readiness import check_mcp_secrets
 from stepflow.run.request import RunRequest, proxy_variables, toolbox_options
 from stepflow.sandbox.box import Toolbox

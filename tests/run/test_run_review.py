@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stepflow.boundary.git import Git, Remote
 from stepflow.domain.run import ReviewedPull
-from stepflow.run.review import FileChange, lines_to_comment, read_changes
+from stepflow.run.pull_request.review import FileChange, lines_to_comment, read_changes
 from tests.tried import tried
 
 TEXTS = st.lists(st.sampled_from([*"abcdefgh", "", "-- a", "++ b", "@@ -1 +1 @@", "\\ No newline"]), max_size=30)

@@ -21,8 +21,8 @@ from stepflow.domain.run import DiffLines, ReviewedFile, ReviewedPull
 from stepflow.domain.text import count
 from stepflow.engine.prompt.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
 from stepflow.errors import BoundaryError
-from stepflow.run.follow_up import describe_thread, fetch_history, is_shown, open_reader, thread_heading
 from stepflow.run.issue import Writers, join_texts, new_mark, quote
+from stepflow.run.pull_request.follow_up import describe_thread, fetch_history, is_shown, open_reader, thread_heading
 from stepflow.run.request import RunRequest
 from stepflow.run.start.trigger import PullRequestEvent, Skip
 
