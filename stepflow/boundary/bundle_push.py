@@ -166,9 +166,7 @@ class BundlePush:
 
         Raises `Refused` when the commits may not leave, `BoundaryError` when git or the server fail.
         """
-        return self.remote.follow_move(lambda remote: self._push(remote, branch, author, fast_forward))
-
-    def _push(self, remote: Remote, branch: str, author: Account, fast_forward: bool) -> Pushed:
+        remote = self.remote
         with tempfile.TemporaryDirectory(dir=self.folder, prefix="push-") as scratch:
             git = Git(Path(scratch) / "repository.git", remote, commit=self.base_commit)
             git.run_remote("fetch", "--quiet", "--no-tags", "--depth=1", remote.url, self.base_commit)

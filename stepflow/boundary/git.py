@@ -12,19 +12,17 @@ import ssl
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Protocol, TypeVar
+from typing import IO, Protocol
 from urllib.parse import urlsplit
 
-from stepflow.boundary.github_failures import FORBIDDEN, NOT_FOUND, TOO_MANY, UNAUTHORIZED, GitHubFailed, WriteFailed
+from stepflow.boundary.github_failures import FORBIDDEN, NOT_FOUND, TOO_MANY, UNAUTHORIZED, GitHubFailed
 from stepflow.domain.checkout import excludes_branch
 from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import BoundaryError, InputError
-
-T = TypeVar("T")
 
 _AGAIN = "Start the run again when GitHub works (see githubstatus.com): it checks the branch before it writes."
 _PREFIX = (
@@ -74,6 +72,11 @@ _ABSENT = (
     "`github-token` is for this repository."
 )
 _ARCHIVED = "This repository was archived"
+#: Git must not follow a redirect with a credential.
+_MOVED = (
+    "The repository has another address now: start the run by a new event, since running a job again keeps the old "
+    "name, or give the new name in GITHUB_REPOSITORY."
+)
 #: A line that the server wrote, not git, and the code in it.
 _SERVER = re.compile(r"(?m)^remote:[ \t]*(.*?)[ \t]*$")
 _CODE = re.compile(r"\bGH\d{3}\b")
@@ -128,7 +131,7 @@ def git_failed(
     if advice := connection.advice(said) if _UNREACHED.search(said) else "":
         failed.hint = advice
     if failed.moved:
-        failed.hint = "The repository has another address now: start the run again, it then uses the new one."
+        failed.hint = _MOVED
     return failed
 
 
@@ -195,29 +198,17 @@ class TooMuch(BoundaryError):
 
 @dataclass(frozen=True, kw_only=True)
 class Remote:
-    """A repository on a server, the token for it, and the connection to it. `present_url` asks where the repository is
-    when it is no longer at `url`; it may raise `WriteFailed`."""
+    """A repository on a server, the token for it, and the connection to it."""
 
     url: str
     token: str = field(repr=False)
     redactor: Redactor = field(default_factory=Redactor)
     connection: Connection = DIRECT
-    present_url: Callable[[], str] | None = None
 
     @property
     def header(self) -> str:
         """The credential as an HTTP header."""
         return f"Authorization: Basic {base64.b64encode(f'x-access-token:{self.token}'.encode()).decode()}"
-
-    def follow_move(self, ask: Callable[[Remote], T]) -> T:
-        """Return what `ask` returns for the repository here, or at its present address if it has moved. Git must not
-        follow a redirect with a credential, so GitHub's API says where the repository is."""
-        try:
-            return ask(self)
-        except GitFailed as exc:
-            if not exc.moved or self.present_url is None or (present := self.present_url()) == self.url:
-                raise
-        return ask(replace(self, url=present))
 
 
 class Git:
@@ -396,12 +387,12 @@ _IDENTITY = {f"GIT_{role}_{key}": "stepflow" for role in ("AUTHOR", "COMMITTER")
 def check_server(
     remote: Remote, *, pushes: bool, commit: str, branch: str, base: str, is_there: bool = False
 ) -> tuple[str, ...]:
-    """Warnings. Raises `InputError` where the commit is not there, where no branch of this name can be made, where the
-    base is missing, or where the token may not push, which only a token that `pushes` is asked; an answer that fails
-    otherwise is only a warning. A branch that `is_there` is one that the run goes on with: then only the token is in
-    question."""
+    """Return warnings. Raises `InputError` where the commit is not there, where no branch of this name can be made,
+    where the base is missing, where the repository has another address now, or where the token may not push, which only
+    a token that `pushes` is asked; an answer that fails otherwise is only a warning. A branch that `is_there` is one
+    that the run goes on with: then only the token is in question."""
 
-    def check(remote: Remote) -> str:
+    try:
         with tempfile.TemporaryDirectory(prefix="stepflow-ask-") as folder:
             git = Git(Path(folder) / "repository.git", remote, commit=commit)
             if not is_there:
@@ -411,19 +402,11 @@ def check_server(
                 own = git.run("commit-tree", tree, "-m", "probe", env=_IDENTITY).decode().strip()
                 options, ref = ("--dry-run", "--quiet", "--porcelain", "--no-verify"), f"+{own}:{HEADS}{branch}"
                 git.run_remote("push", *options, remote.url, ref, settings={"push.negotiate": "false"})
-        return remote.url
-
-    try:
-        url = remote.follow_move(check)
-    except (GitFailed, WriteFailed) as exc:
-        if isinstance(exc, GitFailed) and pushes and (exc.denied or exc.status == NOT_FOUND):
+    except GitFailed as exc:
+        if exc.moved or (pushes and (exc.denied or exc.status == NOT_FOUND)):
             message = f"The run's commits could not be pushed to {remote.url} at its end: {exc.message}"
             raise InputError(message, hint=exc.hint) from exc
         return (f"{_UNKNOWN}: {exc.message} {exc.hint}".strip(),)
-    if url != remote.url:
-        return (
-            f"The repository is now at {url}. The checkout and this workflow's runs still know it as {remote.url}.",
-        )
     return ()
 
 

@@ -1,4 +1,4 @@
-"""Reviews of pull requests: reads what a closing answer requests, plans it, and submits it.
+"""Reviews of pull requests: plans what a closing answer requests, and submits it.
 
 A comment on lines that the diff does not show becomes a part of the summary, and a suggestion becomes plain text unless
 it was tried with success and is posted exactly as it was tried. A review is submitted once, without comments that an
@@ -10,12 +10,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
-
+from stepflow.boundary.closing_request import RequestedComment, RequestedReview, read_closing_request
 from stepflow.boundary.github_failures import FORBIDDEN, NOT_FOUND, UNPROCESSABLE, WriteFailed
 from stepflow.boundary.github_types import Comment, PullRequest, Review
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_text
@@ -34,7 +33,7 @@ from stepflow.domain.effect import (
     TriedSuggestion,
     describe_place,
 )
-from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.json import JsonObject
 from stepflow.domain.run import DiffLines, ReviewedPull
 from stepflow.domain.secrets import redact_value
 from stepflow.domain.text import code_block, count
@@ -57,76 +56,6 @@ _NO_LINES = "it names no lines"
 _ENDINGS = "it would change line endings, which a suggestion cannot"
 _UNSAFE = "the boundary would have to change its text"
 _NOT_TRIED = "it was not tried"
-
-
-class RequestedComment(BaseModel):
-    """One of `review.comments`. Lines are those of the file in the workspace, or on the side `LEFT` those of the
-    version before the change."""
-
-    model_config = ConfigDict(frozen=True, strict=True)
-
-    path: Annotated[str, Field(min_length=1)]
-    line: Annotated[int, Field(ge=1)] | None = None
-    start_line: Annotated[int, Field(ge=1)] | None = None
-    side: Annotated[DiffSide, Strict(False)] = DiffSide.RIGHT
-    body: str = ""
-    suggestion: str | None = None
-
-    @property
-    def place(self) -> str:
-        """File and lines."""
-        return describe_place(self.path, self.start_line, self.line)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequestedReview:
-    """The fields of `review`."""
-
-    summary: str = ""
-    verdict: ReviewVerdict = ReviewVerdict.COMMENT
-    comments: tuple[RequestedComment, ...] = ()
-
-
-def describe_misfit(path: str, value: JsonValue, expected: str) -> str:
-    """Say that a part of a closing answer is not what was expected there."""
-    return f"The closing answer's `{path}` is {repr(value)[:80]}, not {expected}: it has no effect."
-
-
-def read_review(value: JsonValue, warnings: list[str]) -> RequestedReview | None:
-    """Read what a closing answer says in `review`, and add a warning for each value that is not understood."""
-    if not isinstance(value, dict):
-        warnings.append(describe_misfit("review", value, "an object"))
-        return None
-    summary, verdict, comments = value.get("summary") or "", value.get("verdict"), value.get("comments") or []
-    if not isinstance(summary, str):
-        warnings.append(describe_misfit("review.summary", summary, "a string"))
-        summary = ""
-    if verdict is not None and verdict not in tuple(ReviewVerdict):
-        warnings.append(describe_misfit("review.verdict", verdict, " | ".join(ReviewVerdict)))
-        verdict = None
-    if not isinstance(comments, list):
-        warnings.append(describe_misfit("review.comments", comments, "a list"))
-        comments = []
-    return RequestedReview(
-        summary=summary,
-        verdict=ReviewVerdict(str(verdict or ReviewVerdict.COMMENT)),
-        comments=tuple(_read_comments(comments, warnings)),
-    )
-
-
-def _read_comments(items: list[JsonValue], warnings: list[str]) -> Iterator[RequestedComment]:
-    for number, item in enumerate(items, 1):
-        try:
-            comment = RequestedComment.model_validate(item)
-        except ValidationError as exc:
-            problem = exc.errors(include_url=False)[0]
-            where = ".".join(("review.comments", *map(str, problem["loc"])))
-            warnings.append(f"Comment {number} of the review is not posted: `{where}`: {problem['msg']}.")
-            continue
-        if not comment.body.strip() and comment.suggestion is None:
-            warnings.append(f"Comment {number} of the review is not posted: it says nothing.")
-            continue
-        yield comment
 
 
 def find_suggestions(
@@ -268,8 +197,8 @@ class ReviewPlanner:
 
 def requested_review(answer: JsonObject | None, output_filter: OutputFilter) -> RequestedReview | None:
     """Return the review that a closing answer requests, without the run's secrets."""
-    requested = redact_value((answer or {}).get("review"), output_filter.redactor)
-    return None if requested is None else read_review(requested, [])
+    review = redact_value((answer or {}).get("review"), output_filter.redactor)
+    return read_closing_request({"review": review}).review
 
 
 #: How the summary of a review that a newer one replaces begins. No text of the model's can.

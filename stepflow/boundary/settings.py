@@ -197,8 +197,10 @@ def choose_labels(
     """Return the allowed labels to add and to remove, without duplicates and at most ten together. The label that
     started the run is always removed, and first."""
     started = (settings.started_by_label,) if settings.started_by_label else ()
-    wanted_add = _check_labels(add, "add", github, settings, warnings)
-    wanted_remove = _check_labels(remove, "remove", github, settings, warnings)
+    warnings.extend(object_to_labels(add, remove, github, settings))
+    wanted_add, wanted_remove = (
+        [label for label in _distinct(labels) if not _objection(label, github, settings)] for labels in (add, remove)
+    )
     keeps = {label.casefold() for label in wanted_add}
     removals = _distinct((*started, *(label for label in wanted_remove if label.casefold() not in keeps)))
     changes = [*((False, label) for label in removals[: len(started)]), *((True, label) for label in wanted_add)]
@@ -215,7 +217,7 @@ def choose_labels(
 def object_to_labels(
     add: tuple[str, ...], remove: tuple[str, ...], github: GitHubSettings, settings: BoundarySettings
 ) -> Iterator[str]:
-    """Yield objections to labels that the answer asks for. The label that started the run is removed in any case."""
+    """Yield objections to labels that may not be changed. The label that started the run is removed in any case."""
     started = (settings.started_by_label or "").casefold()
     for label in _distinct((*add, *(label for label in remove if label.casefold() != started))):
         if reason := _objection(label, github, settings):
@@ -229,18 +231,6 @@ def is_trigger_label(label: str, settings: BoundarySettings) -> bool:
     # The bare name of an agent may be any word.
     patterns = (pattern for pattern in settings.trigger_labels if pattern != ANY_NAME)
     return any(name_in(label, pattern) is not None for pattern in patterns)
-
-
-def _check_labels(
-    labels: tuple[str, ...], verb: str, github: GitHubSettings, settings: BoundarySettings, warnings: list[str]
-) -> tuple[str, ...]:
-    allowed = []
-    for label in _distinct(labels):
-        if reason := _objection(label, github, settings):
-            warnings.append(f"Label `{label[:LONGEST_LABEL]}` is not touched ({verb}): {reason}.")
-        else:
-            allowed.append(label)
-    return tuple(allowed)
 
 
 def _objection(label: str, github: GitHubSettings, settings: BoundarySettings) -> str | None:

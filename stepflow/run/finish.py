@@ -23,7 +23,6 @@ from stepflow.boundary.failure import (
     find_waiting_run,
     report_failure,
 )
-from stepflow.boundary.git import Remote
 from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.plan import plan_effects
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES, WORK_IS_KEPT, CommitsInfo, Plan, unfinished_branch
@@ -48,7 +47,7 @@ from stepflow.run.issue import github_reader, open_github
 from stepflow.run.prepare import Prepared, load_requested
 from stepflow.run.readiness import check_addresses
 from stepflow.run.recorded import JOURNAL, PreviousRun
-from stepflow.run.request import RunRequest, boundary_settings, commit_rules
+from stepflow.run.request import RunRequest, boundary_settings, commit_rules, git_remote
 from stepflow.run.start.inputs import BoundaryMode
 from stepflow.sandbox.box import Toolbox
 
@@ -443,16 +442,8 @@ def _pusher(run: Run, writer: GitHubWriter) -> BundlePush | None:
     request, agent, work = run.request, run.prepared.agent, run.work
     if work.bundle is None:
         return None
-    server = request.inputs.github_server_url.rstrip("/")
-    remote = Remote(
-        url=f"{server}/{request.repository}.git",
-        token=_token(request),
-        redactor=request.redactor,
-        connection=request.proxy_config.connection_to(server),
-        present_url=lambda: f"{server}/{writer.full_name()}.git",
-    )
     return BundlePush(
-        remote=remote,
+        remote=git_remote(request, _token(request)),
         bundle=work.bundle,
         folder=request.folder,
         base_commit=run.facts.base_commit,

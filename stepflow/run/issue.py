@@ -162,12 +162,6 @@ def open_github(kind: type[G], request: RunRequest, token: str | None) -> G:
     )
 
 
-def present_url(request: RunRequest, token: str | None) -> str:
-    """Return the address of the repository for git, with its new name if it was renamed."""
-    with closing(github_reader(request, token)) as reader:
-        return f"{request.inputs.github_server_url.rstrip('/')}/{reader.full_name()}.git"
-
-
 @contextmanager
 def refused_if_silent() -> Iterator[None]:
     """Refuse the run if GitHub does not answer, since the actor's permission is then unknown."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path, PurePath
 from urllib.parse import urlsplit
 
-from stepflow.boundary.git import Remote, check_server
+from stepflow.boundary.git import check_server
 from stepflow.boundary.settings import branch_of, branch_problem
 from stepflow.definition.agent import find_effort_misfit
 from stepflow.definition.builtin import PREFIX, READ_ONLY
@@ -26,8 +26,7 @@ from stepflow.domain.secrets import SHORTEST_SECRET
 from stepflow.domain.words import Provider
 from stepflow.errors import BoundaryError, InputError
 from stepflow.model.models import is_priced
-from stepflow.run.issue import present_url
-from stepflow.run.request import RunRequest
+from stepflow.run.request import RunRequest, git_remote
 from stepflow.run.resume import OWN_FILES
 from stepflow.run.start.inputs import BoundaryMode, Inputs
 from stepflow.run.start.policy import refusal
@@ -218,16 +217,8 @@ def _check_server(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...
     asks = request.inputs.boundary is BoundaryMode.GITHUB and agent.github.pushes
     if not asks or token is None or not request.repository or not commit:
         return None
-    server = request.inputs.github_server_url.rstrip("/")
-    remote = Remote(
-        url=f"{server}/{request.repository}.git",
-        token=token.get_secret_value(),
-        redactor=request.redactor,
-        connection=request.proxy_config.connection_to(server),
-        present_url=lambda: present_url(request, token.get_secret_value()),
-    )
     return check_server(
-        remote,
+        git_remote(request, token.get_secret_value()),
         pushes=request.reads_with_writing_token,
         commit=commit,
         branch=branch,

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from stepflow.boundary.commit_check import CommitRules
+from stepflow.boundary.git import Remote
 from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.settings import BoundarySettings
 from stepflow.definition.folder import AGENTS
@@ -396,6 +397,17 @@ def commit_rules(request: RunRequest, agent: AgentDefinition) -> CommitRules:
         most_files=github.pull_request.max_files,
         most_bytes=github.pull_request.max_bytes,
         by_api=request.inputs.commits is Commits.VERIFIED,
+    )
+
+
+def git_remote(request: RunRequest, token: str) -> Remote:
+    """Return the repository on the server, as git reaches it with this token."""
+    server = request.inputs.github_server_url.rstrip("/")
+    return Remote(
+        url=f"{server}/{request.repository}.git",
+        token=token,
+        redactor=request.redactor,
+        connection=request.proxy_config.connection_to(server),
     )
 
 

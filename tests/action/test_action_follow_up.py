@@ -289,18 +289,6 @@ def test_the_checks_of_this_repository_are_followed_up(opened: World) -> None:
     assert done.outputs["outcome"] == "completed", done.log
 
 
-def test_after_a_rename_a_pull_request_is_followed_up(opened: World) -> None:
-    """Event and runner still have the old name, and GitHub's answers the new one."""
-    server = opened.git_server
-    (server.root / "o" / "new.git").symlink_to(opened.served)
-    opened.github.state.renamed_to = "o/new"
-    server.fail(r"^/o/r\.git/", 301, times=99, headers=(("Location", f"{server.url}/o/new.git/info/refs"),))
-    before = opened.branches()[BRANCH]
-    done = follow_up(opened, improve(threads=ANSWERS))
-    assert done.outputs["outcome"] == "completed", done.log
-    assert opened.branches()[BRANCH] != before
-
-
 def test_a_follow_up_finds_the_programs_that_any_run_finds(opened: World) -> None:
     done = follow_up(opened, improve(threads=ANSWERS))
     path = opened.events(done)[0]["isolation"]["path"]

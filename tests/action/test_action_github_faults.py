@@ -238,31 +238,6 @@ def test_an_issue_that_is_gone_or_closed_to_comments(
     assert left(door) == undisturbed
 
 
-def test_a_renamed_repository_is_followed_by_api_and_git(door: World, undisturbed: Left) -> None:
-    (door.git_server.root / "o" / "new.git").symlink_to(door.served)
-    door.github.state.renamed_to = "o/new"
-    new = (("Location", f"{door.git_server.url}/o/new.git/info/refs"),)
-    door.git_server.fail(r"^/o/r\.git/", 301, times=99, headers=new)
-    done = door.run(every_effect())
-    assert_honest(door, done)
-    assert (done.outputs["outcome"], done.exit_code) == ("completed", 0), done.log
-    assert left(door) == undisturbed
-    assert not any(request.path.startswith("/o/r.git/git-receive-pack") for request in door.git_server.requests)
-
-
-def test_the_pull_request_of_a_transferred_repository_is_updated_and_no_second_one_opened(door: World) -> None:
-    (door.git_server.root / "other").mkdir()
-    (door.git_server.root / "other" / "r.git").symlink_to(door.served)
-    first = door.run(every_effect())
-    assert first.outputs["outcome"] == "completed", first.log
-    door.github.state.renamed_to = "other/r"
-    new = (("Location", f"{door.git_server.url}/other/r.git/info/refs"),)
-    door.git_server.fail(r"^/o/r\.git/", 301, times=99, headers=new)
-    again = door.run(every_effect())
-    assert again.outputs["pull-request"] == first.outputs["pull-request"], again.log
-    assert len(door.pulls()) == 1
-
-
 def test_a_network_that_dies_after_the_push_costs_no_second_branch(door: World, undisturbed: Left) -> None:
     """Neither comment nor pull request tell the next run whose branch it is; its last commit does."""
     for method in ("POST", "PATCH", "DELETE"):

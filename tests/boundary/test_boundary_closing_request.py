@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepflow.boundary.plan import ClosingRequest, ThreadAnswer, read_closing_request
+from stepflow.boundary.closing_request import ClosingRequest, ThreadAnswer, read_closing_request
 from stepflow.domain.json import JsonValue
 from tests.boundary.test_boundary_plan import plan
 

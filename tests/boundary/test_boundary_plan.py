@@ -336,7 +336,7 @@ def test_another_agents_trigger_label_is_not_removed_either() -> None:
 def test_a_label_outside_the_allow_list_is_dropped_with_a_warning() -> None:
     planned = label_plan(["area/ui", "AREA/db", "urgent"], allowed_labels=("area/*",))
     assert effect(planned, AddLabels).labels == ("area/ui", "AREA/db")
-    assert planned.warnings == ("Label `urgent` is not touched (add): `allowedLabels` in agent.json does not list it.",)
+    assert planned.warnings == ("Label `urgent` cannot be changed: `allowedLabels` in agent.json does not list it.",)
 
 
 def test_ten_label_changes_are_the_most() -> None:

@@ -14,12 +14,13 @@ import pytest
 from cmarkgfm.cmark import Options, github_flavored_markdown_to_html
 
 from stepflow.boundary.apply import ApplyResult
+from stepflow.boundary.closing_request import RequestedComment, RequestedReview
 from stepflow.boundary.failure import confirm_receipts
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.own_texts import read_marker
 from stepflow.boundary.plan import plan_effects
-from stepflow.boundary.review import RequestedComment, RequestedReview, find_suggestions
+from stepflow.boundary.review import find_suggestions
 from stepflow.boundary.settings import Plan
 from stepflow.domain.effect import EffectKind, Receipt, SubmitReview, SuggestionResults, TriedSuggestion
 from stepflow.domain.json import JsonObject

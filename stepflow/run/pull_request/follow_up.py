@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.commit_check import read_trailers
-from stepflow.boundary.git import Git, GitFailed, Remote
+from stepflow.boundary.git import Git, GitFailed
 from stepflow.boundary.github_types import Account, CommitNow, PullRequest, ReviewThread, ThreadComment, WorkflowJob
 from stepflow.boundary.settings import Refused, is_named
 from stepflow.domain.run import FollowUp
 from stepflow.domain.text import ANSI
 from stepflow.engine.prompt.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
 from stepflow.errors import InputError
-from stepflow.run.issue import Writers, github_reader, join_texts, new_mark, present_url, quote, refused_if_silent
-from stepflow.run.request import RunRequest
+from stepflow.run.issue import Writers, github_reader, join_texts, new_mark, quote, refused_if_silent
+from stepflow.run.request import RunRequest, git_remote
 from stepflow.run.resume import look_into
 from stepflow.run.start.inputs import NEVER
 from stepflow.run.start.trigger import PullRequestEvent, Skip
@@ -144,25 +144,16 @@ def fetch_history(request: RunRequest, commits: Sequence[str], base: str, *, per
     """Fetch the newest history of the repository on GitHub into the request's `base_repository`, which becomes a `.git`
     folder with HEAD at the first of the commits and the branch `base` as `origin/<base>`. The token is not stored
     there. The commit `perhaps_gone` is fetched if GitHub still has it."""
-    server, token = request.inputs.github_server_url.rstrip("/"), request.inputs.read_token
-    secret = token.get_secret_value() if token else ""
-    remote = Remote(
-        url=f"{server}/{request.repository}.git",
-        token=secret,
-        redactor=request.redactor,
-        connection=request.proxy_config.connection_to(server),
-        present_url=lambda: present_url(request, secret or None),
+    token = request.inputs.read_token
+    git = Git(
+        request.base_repository,
+        git_remote(request, token.get_secret_value() if token else ""),
+        commit=commits[0],
     )
-    git = Git(request.base_repository, remote, commit=commits[0])
 
     def fetch(*wanted: str) -> None:
-        def ask(remote: Remote) -> bytes:
-            # The credential goes to this address only.
-            git.remote = remote
-            arguments = ("fetch", "--quiet", "--no-tags", f"--depth={DEPTH}", remote.url, *wanted)
-            return request.retry_policy.repeat(lambda: git.run_remote(*arguments))
-
-        remote.follow_move(ask)
+        arguments = ("fetch", "--quiet", "--no-tags", f"--depth={DEPTH}", git.remote.url, *wanted)
+        request.retry_policy.repeat(lambda: git.run_remote(*arguments))
 
     fetch(*commits, f"+refs/heads/{base}:refs/remotes/origin/{base}")
     if perhaps_gone:

@@ -61,7 +61,7 @@ from stepflow.run.start.input_values import (
     parse_yaml_map,
     secret_parts,
 )
-from stepflow.run.start.policy import VARIABLE, Policy
+from stepflow.run.start.policy import SUMS, VARIABLE, Policy
 
 
 class Mode(StrEnum):
@@ -366,7 +366,13 @@ class Inputs(BaseModel):
     @model_validator(mode="after")
     def narrow(self) -> Self:
         """Narrow the inputs to the policy, so that nobody ever sees them wider."""
-        return self.model_copy(update=self.policy.narrow(self)) if self.policy else self
+        policy = self.policy
+        if policy is None:
+            return self
+        network, hosts = policy.narrow_network(self.network, self.allowed_hosts)
+        least = policy.narrow_permission(self.min_permission)
+        sums = {name: policy.narrow_sum(name, getattr(self, name)) for name in SUMS}
+        return self.model_copy(update={"network": network, "allowed_hosts": hosts, "min_permission": least, **sums})
 
     @property
     def names_run(self) -> bool:

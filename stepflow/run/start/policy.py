@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -35,23 +35,7 @@ _SHOWN_DIGITS = 12
 
 
 #: The inputs of which the lower number applies.
-_SUMS = ("budget_usd", "budget_usd_per_issue", "budget_usd_per_day", "budget_usd_per_month", "runs_per_person_per_day")
-
-
-class Bounds(Protocol):
-    """The inputs that a policy narrows, other than the `_SUMS`."""
-
-    @property
-    def network(self) -> Network:
-        """What tools can reach."""
-
-    @property
-    def allowed_hosts(self) -> tuple[str, ...]:
-        """Hosts for `network: allow`."""
-
-    @property
-    def min_permission(self) -> Permission:
-        """Of the person who triggers a run."""
+SUMS = ("budget_usd", "budget_usd_per_issue", "budget_usd_per_day", "budget_usd_per_month", "runs_per_person_per_day")
 
 
 def _read_agents(value: object) -> object:
@@ -126,28 +110,25 @@ class Policy(InputMap):
         if self.network:
             hosts = f" ({', '.join(self.allowed_hosts)})" if self.allowed_hosts else ""
             yield f"network: {self.network}{hosts}"
-        for name in _SUMS:
+        for name in SUMS:
             if (most := getattr(self, name)) is not None:
                 yield f"{in_dashes(name)}: {usd(most) if name.startswith('budget_usd') else most}"
         if self.min_permission:
             yield f"min-permission: {self.min_permission}"
 
-    def narrow(self, inputs: Bounds) -> dict[str, object]:
-        """Return the values of the inputs that the policy bounds, each the narrower of the two."""
-        network, hosts = self._narrow_network(inputs)
-        permissions = (inputs.min_permission, self.min_permission or inputs.min_permission)
-        return {
-            "network": network,
-            "allowed_hosts": hosts,
-            **{name: _least(getattr(inputs, name), getattr(self, name)) for name in _SUMS},
-            "min_permission": max(permissions, key=lambda permission: permission.rank),
-        }
+    def narrow_sum(self, name: str, asked: float | None) -> float | None:
+        """Return the lower of the policy's number and the one that is asked for."""
+        return min((each for each in (asked, getattr(self, name)) if each is not None), default=None)
 
-    def _narrow_network(self, inputs: Bounds) -> tuple[Network, tuple[str, ...]]:
+    def narrow_permission(self, asked: Permission) -> Permission:
+        """Return the higher of the policy's permission and the one that is asked for."""
+        return max((asked, self.min_permission or asked), key=lambda permission: permission.rank)
+
+    def narrow_network(self, asked: Network, hosts: tuple[str, ...]) -> tuple[Network, tuple[str, ...]]:
         """Return the narrower network and its hosts. An entry of the inputs stays if the policy covers all of it."""
-        network, hosts = inputs.network.narrowed_to(self.network), inputs.allowed_hosts
+        network = asked.narrowed_to(self.network)
         if network is Network.ALLOW and self.network is Network.ALLOW:
-            hosts = self.allowed_hosts if inputs.network is Network.FULL else _keep_covered(hosts, self.allowed_hosts)
+            hosts = self.allowed_hosts if asked is Network.FULL else _keep_covered(hosts, self.allowed_hosts)
         if network is not Network.ALLOW or not hosts:
             return (Network.NONE if network is Network.ALLOW else network), ()
         return network, hosts
@@ -218,10 +199,6 @@ def refusal(reason: str) -> Refused:
 def _describe_agent(name: str, digests: tuple[str, ...]) -> str:
     shown = [digest[:_SHOWN_DIGITS] for digest in digests if digest != ANY]
     return f"{name} ({', '.join(shown)})" if shown and ANY not in digests else name
-
-
-def _least(asked: float | None, most: float | None) -> float | None:
-    return min((each for each in (asked, most) if each is not None), default=None)
 
 
 def _keep_covered(entries: tuple[str, ...], limits: tuple[str, ...]) -> tuple[str, ...]:
