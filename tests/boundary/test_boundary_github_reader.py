@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from stepflow.boundary.github_api import GitHubReader
 from stepflow.boundary.own_texts import Marker, mark_comment
-from stepflow.errors import BoundaryError, InputError, StepflowError
+from stepflow.errors import InputError
 from tests.boundary.conftest import TOKEN
 from tests.servers.github_api import GitHubServer, State
 
@@ -49,18 +49,6 @@ def test_a_public_repositorys_issue_is_read_without_any_credential(github: GitHu
     assert [request.credential for request in github.requests] == ["none"]
 
 
-def test_a_private_repository_is_not_there_for_the_anonymous(github: GitHubServer) -> None:
-    reader = anonymous(github)
-    with pytest.raises(InputError, match="answered 404"):
-        reader.issue(7)
-    reader.close()
-
-
-def test_the_number_of_a_pull_request_is_no_issue(reader: GitHubReader, github: GitHubServer) -> None:
-    github.state.issues[7]["pull_request"] = True
-    assert reader.issue(7).pull_request
-
-
 def test_what_people_said_comes_newest_first_without_bots_and_without_ourselves(
     reader: GitHubReader, github: GitHubServer
 ) -> None:
@@ -77,34 +65,6 @@ def test_of_very_many_comments_only_the_newest_are_fetched(reader: GitHubReader,
         github.state.add_comment(7, str(number), "ann")
     assert [remark.body for remark in reader.remarks(7, most=60)] == [str(number) for number in range(429, 369, -1)]
     assert len(github.requests) <= 3
-
-
-def test_a_reader_only_ever_gets(reader: GitHubReader, github: GitHubServer) -> None:
-    reader.issue(7)
-    reader.remarks(7, most=10)
-    reader.permission("ann")
-    assert {request.method for request in github.requests} == {"GET"}
-
-
-@pytest.mark.parametrize(
-    ("status", "kind", "words"),
-    [
-        (401, InputError, "check `read-token`"),
-        (403, InputError, "`issues: read`"),
-        (404, InputError, "no such issue"),
-        (500, BoundaryError, ""),
-    ],
-)
-def test_a_failure_names_the_input_to_check_and_no_secret(
-    reader: GitHubReader, github: GitHubServer, status: int, kind: type[StepflowError], words: str
-) -> None:
-    github.fail("GET", ".*", status, f"no, {READ_TOKEN} may not")
-    with pytest.raises(kind, match="read the issue in o/r") as caught:
-        reader.issue(7)
-    assert words in caught.value.hint
-    assert READ_TOKEN not in str(caught.value)
-    assert caught.value.__cause__ is None
-    assert len(github.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -124,32 +84,6 @@ def test_a_token_that_may_not_is_told_what_github_itself_says_it_lacks(
     with pytest.raises(InputError) as caught:
         reader.issue(7)
     assert words in caught.value.hint
-
-
-LISTS: dict[str, Callable[[GitHubReader], int]] = {
-    "oldest first": lambda reader: len(reader.comments(7)),
-    "newest first": lambda reader: len(reader.remarks(7, most=250)),
-    "of the repository": lambda reader: len(reader.labels()),
-}
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize("page", [1, 2, 3])
-@pytest.mark.parametrize("count", LISTS.values(), ids=LISTS)
-def test_a_list_goes_on_where_the_repository_is_renamed_between_two_pages(
-    reader: GitHubReader, github: GitHubServer, count: Callable[[GitHubReader], int], page: int
-) -> None:
-    github.state.labels = {str(number) for number in range(248)}
-    for number in range(250):
-        github.state.add_comment(7, str(number), "ann")
-
-    def rename(answer: object) -> object:
-        if len(github.requests) >= page:
-            github.state.renamed_to = "o/new"
-        return answer
-
-    github.rewrite = rename
-    assert count(reader) == 250
 
 
 def test_a_repository_that_is_renamed_twice_is_followed_twice(reader: GitHubReader, github: GitHubServer) -> None:

@@ -74,16 +74,12 @@ CALLS: dict[str, Callable[[GitHubWriter], object]] = {
     "permission": lambda writer: writer.permission("ann"),
     "default_branch": lambda writer: writer.default_branch(),
     "issue": lambda writer: writer.issue(7),
-    "comments": lambda writer: writer.comments(7),
     "create_comment": lambda writer: writer.create_comment(7, "x"),
     "update_comment": lambda writer: writer.update_comment(1, "x"),
-    "add_labels": lambda writer: writer.add_labels(7, ("x",)),
     "remove_label": lambda writer: writer.remove_label(7, "x"),
     "close_issue": lambda writer: writer.close_issue(7),
     "open_pull_requests": lambda writer: writer.open_pull_requests("b"),
     "create_pull_request": lambda w: w.create_pull_request(branch="b", base="main", title="t", body="b", draft=True),
-    "update_pull_request": lambda writer: writer.update_pull_request(1, title="t", body="b"),
-    "releases": lambda writer: writer.releases(),
     "create_release": lambda w: w.create_release(tag="v", target="main", name="n", body="b", draft=False),
 }
 
@@ -112,17 +108,6 @@ def test_a_rate_limit_is_no_missing_permission(writer: GitHubWriter, github: Git
     with pytest.raises(WriteFailed) as caught:
         writer.issue(7)
     assert caught.value.status == 429
-
-
-def test_a_mistake_of_our_own_is_no_failure_of_github(writer: GitHubWriter, github: GitHubServer) -> None:
-    with pytest.raises(TypeError):
-        writer.create_comment(7, b"not JSON")  # type: ignore[arg-type]
-    assert not github.requests
-
-
-def test_all_releases_are_seen(writer: GitHubWriter, github: GitHubServer) -> None:
-    github.state.releases += [{"tag_name": f"v{number}", "number": number} for number in range(230)]
-    assert [release.tag for release in writer.releases()] == [f"v{number}" for number in range(230)]
 
 
 def test_every_request_names_the_version_of_the_api(writer: GitHubWriter, github: GitHubServer) -> None:

@@ -14,9 +14,7 @@ ENTERPRISE = "https://ghe.example.com"
     "address",
     [
         f"https://github.com/user-attachments/assets/{ID}",
-        f"https://GitHub.com/user-attachments/assets/{ID.upper()}",
         f"https://github.com/o/r/assets/5061384/{ID}",
-        f"https://github.com/{ID.replace('3', '4')}/r/assets/5061384/{ID}",
         f"https://user-images.githubusercontent.com/5061384/113500588-{ID}.png",
         f"https://private-user-images.githubusercontent.com/5061384/113500588-{ID}.png?jwt=ey.J.x",
         f"https://cloud.githubusercontent.com/assets/1/2/{ID}.jpeg",
@@ -37,8 +35,6 @@ def test_an_enterprise_server_keeps_its_own(place):
 @pytest.mark.parametrize(
     "address",
     [
-        "",
-        "picture.png",
         f"https://example.com/user-attachments/assets/{ID}",
         f"https://github.com.example.com/user-attachments/assets/{ID}",
         f"https://github.com@example.com/user-attachments/assets/{ID}",
@@ -46,9 +42,7 @@ def test_an_enterprise_server_keeps_its_own(place):
         f"https://github.com:8443/user-attachments/assets/{ID}",
         f"https://camo.githubusercontent.com/{ID}",
         "https://github.com/o/r/raw/main/picture.png",
-        "https://raw.githubusercontent.com/o/r/main/picture.png",
         f"https://github.com/search?q={ID}",
-        f"https://github.com/o/r/raw/main/{ID}.png",
         f"https://github.com/o/r/blob/main/assets/1/{ID}",
         f"https://[github.com/{ID}",
     ],

@@ -52,11 +52,8 @@ def own_comment() -> str:
 QUOTES = {
     "in a quote": lambda ours: "@eve wrote:\n\n" + "\n".join(f"> {line}" for line in ours.split("\n")),
     "in a fence": lambda ours: f"Eve's text:\n```\n{ours}\n```",
-    "below words of its own": lambda ours: f"Eve wrote:\n\n{ours}",
     "above words of its own": lambda ours: f"{ours}\n\nThank you, Eve!",
-    "above and below words of its own": lambda ours: f"Eve wrote:\n\n{ours}\n\nThank you!",
     "the last line alone": lambda ours: f"Eve wrote:\n\n{ours.splitlines()[-1]}",
-    "the last line in a sentence": lambda ours: f"Eve wrote: {ours.splitlines()[-1]}",
     "an invented marker": lambda _ours: f"Eve wrote:\n\n{MARKER}",
     "nothing but an invented marker": lambda _ours: MARKER,
 }

@@ -135,13 +135,6 @@ def test_a_branch_that_github_does_not_know_yet_is_waited_for(github: GitHubServ
     assert 30 <= sum(clock.slept) <= 60
 
 
-def test_a_branch_that_github_never_knows_is_a_failure(github: GitHubServer, patient: GitHubWriter) -> None:
-    github.fail("POST", "/pulls$", 422, times=99, content=INVALID)
-    applied, receipts = apply(plan_everything(), patient)
-    assert applied.outcome is Outcome.BOUNDARY_FAILED
-    assert statuses(receipts) == "push_branch:applied open_pull_request:failed"
-
-
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("method", "status"),
@@ -208,21 +201,3 @@ def test_nothing_is_pushed_to_a_pull_request_that_was_merged_or_closed_meanwhile
     assert (applied.outcome, pusher.pushes, github.writes()) == (Outcome.REFUSED, [], [])
     assert applied.reason.startswith(f"pull request #8 was {became} while the run worked on it")
     assert statuses(receipts) == "push_branch:failed"
-
-
-@pytest.mark.parametrize("change", [{"draft": True}, {"base": "release"}, {"title": "Mine"}])
-def test_a_pull_request_that_was_only_changed_meanwhile_gets_its_commits(
-    github: GitHubServer, writer: GitHubWriter, change: dict[str, object]
-) -> None:
-    github.state.add_pull(BRANCH, login=BOT.login).update(change)
-    pusher = RecordingPusher()
-    plan = plan_effects(
-        agent(),
-        facts(follow_up=FOLLOW_UP),
-        result({"comment": "The review is followed."}),
-        settings(),
-        summary="",
-        commits=CommitsInfo(count=1),
-    )
-    applied, _ = apply(plan, writer, pusher)
-    assert (applied.outcome, pusher.pushes, pusher.on_top) == (Outcome.COMPLETED, [BRANCH], True)

@@ -6,17 +6,15 @@ import pytest
 
 from stepflow.boundary.plan import plan_effects
 from stepflow.boundary.settings import CommitsInfo, Plan, branch_name, unfinished_branch
-from stepflow.domain.agent.agent_settings import CommentSettings, CompletionLabels, Labels, PullRequestSettings
+from stepflow.domain.agent.agent_settings import CompletionLabels, Labels, PullRequestSettings
 from stepflow.domain.effect import (
     AddLabels,
-    CloseIssue,
     CreateRelease,
     EffectKind,
     OpenPullRequest,
     PostComment,
     PushBranch,
     RemoveLabels,
-    describe_effect,
 )
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import FollowUp, Issue
@@ -67,23 +65,11 @@ KINDS: dict[str, tuple[Plan, str]] = {
         plan({"closure_action": "close"}, verdict=COUNT),
         "post_comment remove_labels close_issue",
     ),
-    "agent.json may close": (
-        plan(verdict=COUNT, default_closure_action=ClosureAction.CLOSE),
-        "post_comment remove_labels close_issue",
-    ),
     "the answer beats agent.json": (
         plan({"closure_action": "label-only"}, default_closure_action=ClosureAction.CLOSE),
         "post_comment remove_labels",
     ),
-    "an action that does not exist is not taken": (
-        plan({"closure_action": "delete"}),
-        "post_comment remove_labels close_issue",
-    ),
     "labels change only with a closure action for labels": (plan(LABELS), "post_comment remove_labels close_issue"),
-    "label-only does not close": (
-        plan({"closure_action": "label-only", **LABELS}),
-        "post_comment add_labels remove_labels",
-    ),
     "label-and-close does both": (
         plan({"closure_action": "label-and-close", **LABELS}),
         "post_comment add_labels remove_labels close_issue",
@@ -92,17 +78,9 @@ KINDS: dict[str, tuple[Plan, str]] = {
         plan(commits=COMMITS),
         "push_branch open_pull_request post_comment remove_labels",
     ),
-    "closeBy now closes beside the pull request": (
-        plan(commits=COMMITS, close_by=CloseBy.NOW),
-        "push_branch open_pull_request post_comment remove_labels close_issue",
-    ),
     "closeBy merge without a pull request leaves the issue open": (
         plan(close_by=CloseBy.MERGE),
         "post_comment remove_labels",
-    ),
-    "no commits, no pull request": (
-        plan(commits=CommitsInfo(count=0)),
-        "post_comment remove_labels close_issue",
     ),
     "pull requests can be switched off": (
         plan(commits=COMMITS, pull_request=PullRequestSettings(enabled=False)),
@@ -121,16 +99,10 @@ KINDS: dict[str, tuple[Plan, str]] = {
         plan({"closure_action": "label-and-close", **LABELS}, commits=COMMITS, allowed_effects=("labels",)),
         "add_labels remove_labels",
     ),
-    "an empty allowedEffects writes nothing": (plan(commits=COMMITS, allowed_effects=()), ""),
-    "comments can be switched off": (plan(comment=CommentSettings(enabled=False)), "remove_labels close_issue"),
     "a disabled integration writes nothing": (plan(LABELS, commits=COMMITS, enabled=False), ""),
     "a workflow is started after all else, where something is pushed": (
         plan(commits=COMMITS, close_by=CloseBy.NOW, given={"ci_workflow": "ci.yml"}),
         "push_branch open_pull_request post_comment remove_labels close_issue dispatch_workflow",
-    ),
-    "no workflow is started where nothing is pushed": (
-        plan(given={"ci_workflow": "ci.yml"}),
-        "post_comment remove_labels close_issue",
     ),
     "without an issue only code and releases": (
         plan(LABELS, commits=COMMITS, issue=None),
@@ -329,10 +301,6 @@ def test_a_label_that_could_start_an_agent_is_never_added(label: str) -> None:
     assert any(label[:50] in warning for warning in planned.warnings)
 
 
-def test_another_agents_trigger_label_is_not_removed_either() -> None:
-    assert effect(label_plan([], ["agent:other"]), RemoveLabels).labels == ("agent:fixer",)
-
-
 def test_a_label_outside_the_allow_list_is_dropped_with_a_warning() -> None:
     planned = label_plan(["area/ui", "AREA/db", "urgent"], allowed_labels=("area/*",))
     assert effect(planned, AddLabels).labels == ("area/ui", "AREA/db")
@@ -375,25 +343,3 @@ def test_a_release_needs_leave_and_a_proper_tag() -> None:
     odd = plan({"release": {"tag": "../v1"}}, allowed_effects=("release",))
     assert odd.effects == ()
     assert any("name of a tag" in warning for warning in odd.warnings)
-
-
-def test_close_is_planned_once_and_last() -> None:
-    assert plan().effects[-1] == CloseIssue()
-
-
-def test_every_effect_is_described_in_one_line() -> None:
-    planned = plan(
-        {"closure_action": "label-and-close", **LABELS, "release": {"tag": "v1"}, "comment": "\nFirst.\nSecond."},
-        commits=COMMITS,
-        close_by=CloseBy.NOW,
-        allowed_effects=("comment", "labels", "close", "pull_request", "release"),
-    )
-    assert [describe_effect(effect) for effect in planned.effects] == [
-        "stepflow/fixer/issue-7",
-        "Fix the parser → main (draft)",
-        "First.",
-        "done",
-        "agent:fixer, todo",
-        "v1",
-        "",
-    ]

@@ -80,16 +80,6 @@ def test_a_branch_that_github_does_not_know_yet_is_waited_for(github: GitHubServ
     assert waiting.clock.slept == [5.0]
 
 
-def test_a_write_whose_answer_was_lost_at_the_second_try_is_looked_for_before_the_third(
-    github: GitHubServer, waiting: Waiting
-) -> None:
-    github.fail("POST", "/comments$", 502)
-    github.fail("POST", "/comments$", 0, after_write=True)
-    assert written(github, waiting) is Outcome.COMPLETED
-    assert_written_once(github)
-    assert waiting.clock.slept == [5.0, 10.0]
-
-
 @pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("headers", "message", "slept"),
@@ -156,14 +146,6 @@ def test_a_limit_beyond_reason_or_deadline_is_not_waited_out_and_says_when(
     assert waiting.clock.slept == []
     assert caught.value.hint.startswith("The limit is lifted at 2023-11-1")
     assert "UTC, too late to wait for: start the run again then" in caught.value.hint
-    waiting.writer.close()
-
-
-def test_after_the_deadline_two_minutes_are_left_for_writing(github: GitHubServer) -> None:
-    waiting = Waiting(github, NOW - 1000)
-    github.fail("GET", "/issues/7$", 500, times=4)
-    assert waiting.writer.issue(7).state == "open"
-    assert waiting.clock.slept == [5.0, 10.0, 20.0, 40.0]
     waiting.writer.close()
 
 

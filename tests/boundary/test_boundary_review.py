@@ -18,7 +18,6 @@ from stepflow.boundary.closing_request import RequestedComment, RequestedReview
 from stepflow.boundary.failure import confirm_receipts
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.output_filter import OutputFilter
-from stepflow.boundary.own_texts import read_marker
 from stepflow.boundary.plan import plan_effects
 from stepflow.boundary.review import find_suggestions
 from stepflow.boundary.settings import Plan
@@ -236,12 +235,6 @@ def test_a_suggestion_is_offered_as_it_was_tried(github: GitHubServer, writer: G
     assert body.startswith(f"Better:\n\n````suggestion\n{code}\n````\n\n<!-- stepflow comment=")
 
 
-@pytest.mark.parametrize(("code", "block"), [("", "```suggestion\n```"), ("\n", "```suggestion\n\n```")])
-def test_no_line_and_an_empty_line_are_two_suggestions(repository: Path, code: str, block: str) -> None:
-    effect = submitted(plan(pull(repository), review(on(20, "B", suggestion=code)), tried=offered(0)))
-    assert effect.comments[0].text == f"B\n\n{block}"
-
-
 def test_a_suggestion_that_failed_is_words_that_say_why(
     github: GitHubServer, writer: GitHubWriter, repository: Path
 ) -> None:
@@ -320,16 +313,6 @@ def test_a_pull_request_that_is_over_gets_no_review(
     assert says in applied.reason
 
 
-def test_a_push_meanwhile_leaves_the_review_at_its_commit(
-    github: GitHubServer, writer: GitHubWriter, repository: Path
-) -> None:
-    reviewed = pull(repository)
-    commit(repository, {"b.py": "x\n"})
-    applied, _ = submit(reviewed, review(on(20)), writer)
-    assert applied.outcome is Outcome.COMPLETED
-    assert github.state.reviews[0]["commit"] == reviewed.head
-
-
 def test_what_was_pushed_meanwhile_is_not_approved(
     github: GitHubServer, writer: GitHubWriter, repository: Path
 ) -> None:
@@ -386,17 +369,6 @@ def test_a_comment_finds_its_place(github: GitHubServer, writer: GitHubWriter, r
     assert applied.outcome is Outcome.COMPLETED
     assert lines_of(github) == ([place] if place else [])
     assert ("Look here." in github.state.reviews[0]["body"]) is (place is None)
-
-
-def test_costs_are_summed_over_reviews(github: GitHubServer, writer: GitHubWriter, repository: Path) -> None:
-    for number in (1, 2):
-        applied, _ = submit(
-            pull(repository), review(on(20, f"Nr. {number}")), writer, run_id=f"run-{number}", cost=Spent(usd=0.5)
-        )
-    assert applied.spent == Spent(usd=1.0)
-    marker = read_marker(github.state.reviews[-1]["body"])
-    assert marker is not None
-    assert (marker.cost, marker.before) == (Spent(usd=1.0), Spent(usd=0.5))
 
 
 @pytest.mark.sample(2)

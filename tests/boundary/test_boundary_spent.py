@@ -50,7 +50,6 @@ def test_a_marker_is_read_as_it_was_written(cost: Spent) -> None:
     [
         "",
         " cost=-5.0 before=0.0",
-        " cost=1e9 before=0.0",
         " cost=nan before=0.0",
         " cost=1.0",
         f" cost={9:010}.0 before=0.0",
@@ -84,11 +83,6 @@ def test_a_run_that_goes_on_does_not_count_its_beginning_twice() -> None:
     first = Marker(run="now", agent="fixer", issue=7, cost=dollars(3), before=dollars(1))
     assert spent(comment(first), run="now") == dollars(1)
     assert spent(comment(first), run="next") == dollars(3)
-
-
-def test_a_sum_with_an_unknown_price_is_a_lower_bound() -> None:
-    total = Spent(usd=1, at_least=True) + Spent(usd=2)
-    assert (str(total), str(Spent(usd=0.5))) == ("at least $3.00", "$0.5000")
 
 
 def completed(writer: GitHubWriter, run_id: str, cost: float) -> Spent | None:
@@ -194,7 +188,6 @@ def test_a_marker_keeps_what_the_runs_of_its_month_cost() -> None:
     ("words", "periods"),
     [
         ("", ()),
-        (" day=2026-11-27 runs=2 today=1.5+", (PeriodCost(period=DAY, runs=2, cost=Spent(usd=1.5, at_least=True)),)),
         (
             " day=2026-11-27 runs=2 today=1.5 month=2026-11 runs=3 spent=2.0",
             (PeriodCost(period=DAY, runs=2, cost=dollars(1.5)), PeriodCost(period="2026-11", runs=3, cost=dollars(2))),

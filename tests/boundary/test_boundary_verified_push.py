@@ -113,13 +113,6 @@ def test_github_makes_and_signs_each_commit_and_the_tree_is_what_was_checked(
     assert github.writes() == []
 
 
-def test_a_commit_without_changes_is_written_too(write: Writing, checkout: Checkout, origin: Path) -> None:
-    two_commits(checkout)
-    checkout.commit("Nothing more")
-    write()
-    assert len(messages(origin)) == 3
-
-
 @pytest.mark.parametrize("run", ["run-1", "run-2"])
 def test_writing_again_writes_nothing(write: Writing, checkout: Checkout, github: GitHubServer, run: str) -> None:
     two_commits(checkout)
@@ -255,17 +248,6 @@ def test_the_checks_of_a_push_hold_here_too(
     assert github.mutations() == []
 
 
-def test_a_removed_executable_and_symlink_can_be_written(write: Writing, checkout: Checkout, origin: Path) -> None:
-    executable(checkout)
-    (checkout.folder / "link").symlink_to("README.md")
-    checkout.base = checkout.commit("Base")
-    checkout.git("push", "--quiet", str(origin), "main")
-    checkout.git("rm", "--quiet", "tools/run.sh", "link")
-    checkout.commit()
-    done = write()
-    assert served(origin, "diff", "--name-status", f"main..{done.commit}").split() == ["D", "link", "D", "tools/run.sh"]
-
-
 def test_our_branch_is_replaced_in_one_step_so_that_its_pull_request_stays_open(
     write: Writing, checkout: Checkout, origin: Path, github: GitHubServer
 ) -> None:
@@ -368,7 +350,6 @@ def test_trouble_at_each_write_passes_and_nothing_is_written_twice(
     ("fault", "says"),
     [
         ({"status": 401, "message": "Bad credentials"}, "check `github-token`"),
-        ({"status": 403, "message": "Resource not accessible"}, "contents: write"),
         (
             {"status": 200, "content": json.dumps({"errors": [{"type": "FORBIDDEN", "message": "Not accessible"}]})},
             "contents: write",
@@ -377,7 +358,6 @@ def test_trouble_at_each_write_passes_and_nothing_is_written_twice(
             {"status": 200, "content": json.dumps({"errors": [{"type": "STALE_DATA", "message": "Expected"}]})},
             "Somebody else is writing",
         ),
-        ({"status": 500}, "githubstatus.com"),
     ],
 )
 def test_trouble_that_lasts_says_what_to_do_and_the_next_run_goes_on_from_there(

@@ -94,14 +94,6 @@ def test_after_a_section_that_obeys_signals_are_held_again(held: Cancellation) -
         held.check()
 
 
-def test_a_signal_in_a_section_that_obeys_interrupts_it(held: Cancellation) -> None:
-    started = time.monotonic()
-    with pytest.raises(RunCancelled), held.obeyed():
-        strike()
-        time.sleep(30)
-    assert time.monotonic() - started < 20
-
-
 def wrap() -> None:
     try:
         time.sleep(30)
@@ -121,21 +113,6 @@ def test_a_library_that_wraps_or_swallows_the_signal_cannot_keep_a_run_going(
     with pytest.raises(RunCancelled, match="SIGTERM"), held.waiting():
         threading.Timer(0.2, strike).start()
         library()
-
-
-def test_a_wait_inside_of_a_wait_leaves_the_outer_one_to_the_signal(held: Cancellation) -> None:
-    started = time.monotonic()
-    with pytest.raises(RunCancelled, match="SIGTERM"), held.waiting():
-        with held.waiting():
-            pass
-        threading.Timer(0.2, strike).start()
-        time.sleep(30)
-    assert time.monotonic() - started < 20
-
-
-def test_an_error_of_a_wait_without_a_signal_stays_what_it_is(held: Cancellation) -> None:
-    with pytest.raises(ZeroDivisionError), held.waiting():
-        raise ZeroDivisionError
 
 
 def test_signals_that_came_before_anybody_listened_count() -> None:

@@ -99,17 +99,6 @@ def test_what_was_started_earlier_in_the_month_counts_for_the_month_alone() -> N
     )
 
 
-def test_a_month_begins_on_its_first_day() -> None:
-    inputs = read_inputs({"budget-usd-per-month": "0.02"})
-    past = Past(
-        day="2026-11-01",
-        starts=(opened(1, "eve", -27 * 24 * 60 * 60),),
-        costs={("fixer", 7, "2026-10"): PeriodCost(period="2026-10", runs=1, cost=Spent(usd=1))},
-    )
-    assert past.starts[0].day == "2026-10-31"
-    assert describe_reached_cap(inputs, TRIAGE, Trigger(agent="triage"), past, Period.MONTH) == ""
-
-
 def issue(number: int, **facts: object) -> OpenedIssue:
     made = {"id": number, "number": number, "author": "eve", "author_type": "User", "created_at": MORNING, **facts}
     return OpenedIssue.model_validate(made)
@@ -135,14 +124,11 @@ ALL = {"agent": "builtin/triage", "start-on": "issues.opened,issues.reopened,iss
         (issue(7), {"agent": "builtin/triage"}, ""),
         (issue(7, author_type="Bot"), ALL, ""),
         (issue(7, author="helper[bot]", author_type="Bot"), {**ALL, "allow-bots": "helper"}, "issues.opened"),
-        (issue(7, author=None), ALL, ""),
         (comment("@helper, please"), ALL, "issue_comment.created"),
         (comment("/stepflow run triage\nplease"), ALL, "issue_comment.created"),
         (comment("/stepflow run fix"), ALL, ""),
-        (comment("Thanks!"), ALL, ""),
         (comment("@helper", url="https://github.example/o/r/pull/7"), ALL, ""),
         (event("reopened"), ALL, "issues.reopened"),
-        (event("closed"), ALL, ""),
         (event("assigned", assignee="helper"), ALL, "issues.assigned"),
         (event("assigned", assignee="ann"), ALL, ""),
         (event("labeled", label="Agent:Triage"), ALL, "issues.labeled"),

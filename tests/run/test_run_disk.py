@@ -15,7 +15,6 @@ from stepflow.domain.words import Outcome
 from stepflow.journal import read_journal
 from stepflow.report.collect import ReportFacts
 from stepflow.report.summary import final_words
-from stepflow.run.clock import RehearsalClock
 from stepflow.run.ending import is_bug, report_error
 from tests.run.stopped_run import Run
 
@@ -103,26 +102,3 @@ def test_a_run_folder_that_is_removed_comes_back_with_all_that_was_written(run: 
     assert result.report.outcome is Outcome.COMPLETED
     assert read_journal(run.journal) == tuple(entry for entry in entries if entry.seq)
     assert json.loads((run.folder / "report.json").read_text())["outcome"] == "completed"
-
-
-class JumpingClock(RehearsalClock):
-    """A clock that somebody sets back by an hour each time that it is looked at."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.looked = 0
-
-    def now(self) -> float:
-        self.looked += 1
-        return super().now() - 3600 * self.looked
-
-
-def test_a_clock_that_goes_backwards_makes_no_negative_duration(run: Run) -> None:
-    result = run.play(clock=JumpingClock())
-    assert result.report.outcome is Outcome.COMPLETED
-    durations = [event["seconds"] for event in run.events() if "seconds" in event]
-    assert durations
-    assert min(durations) >= 0
-    assert result.report.seconds >= 0
-    assert min(line.seconds for line in result.report.history) >= 0
-    assert not any("-" in line and " min" in line for line in run.log)

@@ -31,7 +31,6 @@ def test_texts_become_what_they_mean() -> None:
     ("name", "value", "words"),
     [
         ("budget-usd", "five", "input budget-usd: should be a number"),
-        ("budget-usd", "nan", "finite"),
         ("max-iterations", "many", "should be a whole number."),
         ("mode", "dance", "'preflight', 'plan', 'gather' or 'prove'"),
         ("min-permission", "none", "write read, triage"),
@@ -39,7 +38,6 @@ def test_texts_become_what_they_mean() -> None:
         ("prove", "comand: pytest", "input prove: command: Field required"),
         ("prove", "command: pytest\nmax-hunks: 0", "input prove: max-hunks: should be greater than"),
         ("parameters", "- a", "YAML map"),
-        ("parameters", "a: [", "not valid YAML"),
     ],
 )
 def test_a_bad_input_is_named_with_what_would_be_right(name, value, words) -> None:
@@ -128,9 +126,3 @@ def test_hosts_that_cannot_count_are_refused_with_the_fix(given, words) -> None:
     with pytest.raises(InputError) as caught:
         read_inputs(given)
     assert f"input allowed-hosts: {words}" in str(caught.value)
-
-
-def test_of_a_network_that_is_none_only_that_is_said() -> None:
-    with pytest.raises(InputError) as caught:
-        read_inputs({"network": "some", "allowed-hosts": "pypi"})
-    assert str(caught.value).startswith("input network: should be 'full', 'none' or 'allow'.")

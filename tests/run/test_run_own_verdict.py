@@ -47,13 +47,11 @@ def test_a_handler_is_built_with_the_arguments_and_fed_each_iteration() -> None:
 @pytest.mark.parametrize(
     ("code", "path", "message"),
     [
-        ("x = 1", "own.py", "has `feed` and `is_finished`"),
         ("def build(definition, args): return 3", "own.py", "has `feed` and `is_finished`"),
         (SOUND.replace("def is_finished", "def finished"), "own.py", "has `is_finished`"),
         ("1 / 0", "own.py", "failed while it was loaded: ZeroDivisionError"),
         ("def build(", "own.py", "failed while it was loaded: SyntaxError"),
         (None, "stepflow_no_such_module", "failed while it was loaded: ModuleNotFoundError"),
-        (None, "json", "has `feed` and `is_finished`"),
     ],
 )
 def test_code_that_is_no_handler_is_refused_with_what_it_lacks(code: str | None, path: str, message: str) -> None:

@@ -215,8 +215,6 @@ def test_a_further_key_lets_nobody_start_and_no_agent_run(
             (Network.NONE, ()),
         ),
         ({"network": "allow", "allowed-hosts": "pypi"}, "network: none", (Network.NONE, ())),
-        ({"network": "none"}, "network: full", (Network.NONE, ())),
-        ({"network": "allow", "allowed-hosts": "pypi"}, "budget-usd: 1", (Network.ALLOW, ("pypi",))),
     ],
 )
 def test_the_narrower_network_applies(asked: dict[str, str], policy: str, expected: object) -> None:
@@ -231,10 +229,7 @@ def test_the_narrower_network_applies(asked: dict[str, str], policy: str, expect
         ("agents:", "`agents` has no value: give it one, or leave the key out"),
         ("agents: { fixer: 4f0c }", "fixer: write the digest of its definition, 64 hexadecimal digits"),
         ("agents: { ../fixer: any }", "'../fixer' is not an agent's name"),
-        ("agents: { fixer: " + "1" * 64 + " }", "fixer: write the digest"),
         ("agents: fixer", "agents: should be a map"),
-        ("network: allow", "list the hosts that `network: allow` lets through"),
-        ("min-permission: none", "write read, triage"),
         ("false", "write a YAML map"),
     ],
 )

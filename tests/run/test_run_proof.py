@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -136,13 +135,6 @@ def test_trials_that_meet_at_a_port_are_tried_again_alone(checkout: Path, trials
     script = f"import socket, time; s = socket.socket(); s.bind(('127.0.0.1', {port})); print('bound'); time.sleep(2)"
     results = run(trials_of(f"python3 -c {shlex.quote(script)}"), checkout, WITHOUT, WITH)
     assert [result and result.stdout for result in results] == ["bound\n", "bound\n"]
-
-
-@pytest.mark.whole
-def test_a_trial_that_passes_is_not_tried_again(checkout: Path, trials_of: Callable[..., Trials]) -> None:
-    noted: list[str] = []
-    run(replace(trials_of("echo EADDRINUSE"), note=noted.append), checkout, WITH)
-    assert len(noted) == 1
 
 
 def test_setup_that_fails_on_a_tree_is_the_result_of_its_trial(

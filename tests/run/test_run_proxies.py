@@ -137,15 +137,6 @@ def test_an_authority_that_is_not_trusted_ends_at_once_and_names_the_input(corpo
 
 
 @EACH
-def test_a_certificate_of_another_host_is_named_in_the_hint(corporate: Corporate, call: Call) -> None:
-    corporate.proxy.hosts["other.example"] = ("127.0.0.1", corporate.front.port)
-    with pytest.raises(GitHubFailed) as caught:
-        call(corporate, corporate.connection, host="other.example")
-    assert "another host's" in caught.value.hint
-    assert "`ca-certificates`" not in caught.value.hint
-
-
-@EACH
 def test_a_proxy_that_wants_a_login_is_named_without_the_wrong_one(corporate: Corporate, call: Call) -> None:
     corporate.proxy.login = "ann:another-password"
     connection = replace(corporate.connection, proxy=f"http://ann:{PASSWORD}@127.0.0.1:{corporate.proxy.port}")
@@ -154,14 +145,6 @@ def test_a_proxy_that_wants_a_login_is_named_without_the_wrong_one(corporate: Co
     assert f"The proxy {corporate.proxy.url} (HTTPS_PROXY) needs a user and a password" in caught.value.hint
     assert PASSWORD not in str(caught.value)
     assert not caught.value.passes
-
-
-@EACH
-def test_a_proxy_that_forbids_the_host_is_named(corporate: Corporate, call: Call) -> None:
-    corporate.proxy.refuses = "403 Forbidden"
-    with pytest.raises(GitHubFailed) as caught:
-        call(corporate, corporate.connection)
-    assert f"Let the proxy {corporate.proxy.url} (HTTPS_PROXY) allow this host" in caught.value.hint
 
 
 @EACH

@@ -17,13 +17,11 @@ import pytest
 import stepflow
 from stepflow import (
     AgentResult,
-    DefinitionError,
     Limits,
     ScriptedModel,
     StepFlowRunner,
     Toolbox,
     ToolboxOptions,
-    load_agent,
 )
 from stepflow.boundary.settings import Refused
 from stepflow.domain.agent.agent_settings import Parameter
@@ -101,16 +99,6 @@ def test_the_result_is_three_fields_and_offers_the_report() -> None:
     assert report.structured_output is not None
     assert report.structured_output["comment"] == "Done."
     assert (report.validated, report.effects) == (True, ())
-
-
-def test_an_unsound_agent_is_refused_with_all_its_problems(tmp_path: Path) -> None:
-    folder = tmp_path / "demo"
-    folder.mkdir()
-    (folder / "agent.json").write_text("{}")
-    (folder / "steps_registry.json").write_text("{}")
-    with pytest.raises(DefinitionError) as raised:
-        load_agent(folder)
-    assert {problem.code for problem in raised.value.problems} >= {"SF107", "SF301"}
 
 
 def test_arguments_that_do_not_fit_are_a_result_and_cost_no_model_call() -> None:
@@ -375,39 +363,6 @@ def test_ctrl_c_ends_the_run_and_is_the_programs_own_again_afterwards(tmp_path: 
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLE.parents[1])}
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=50, check=False)
     assert done.stdout == "cancelled Flow loop: the run received SIGINT True\n", done.stderr
-
-
-FIRST_PROCESS = (
-    "unshare",
-    *(() if os.geteuid() == 0 else ("--user", "--map-current-user")),
-    "--pid",
-    "--fork",
-    "--mount-proc",
-)
-ALONE = """
-import os, sys, tempfile
-from stepflow import StepFlowRunner
-from tests.build import issue_agent, make_validator
-from tests.run.test_run_python_api import scripted
-
-result = StepFlowRunner(issue_agent(make_validator("made", "true")), model=scripted("true")).run(cwd=sys.argv[1])
-print(os.getpid(), result.success, os.listdir(tempfile.gettempdir()))
-"""
-
-
-@pytest.mark.skipif(
-    subprocess.run([*FIRST_PROCESS, "true"], capture_output=True, check=False).returncode != 0,
-    reason="this machine gives no namespace of processes",
-)
-def test_the_first_process_of_a_container_leaves_no_copy_of_the_folder_behind(tmp_path: Path) -> None:
-    """It may be a service with many runs."""
-    place, folder = tmp_path / "temporary", tmp_path / "folder"
-    for each in (place, folder):
-        each.mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(EXAMPLE.parents[1]), "TMPDIR": str(place)}
-    words = [*FIRST_PROCESS, sys.executable, "-c", ALONE, str(folder)]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=50, check=False)
-    assert done.stdout == "1 True []\n", done.stderr
 
 
 def test_a_run_in_another_thread_leaves_signals_alone() -> None:

@@ -78,12 +78,9 @@ def turned(text: str = "x") -> ModelTurned:
     ("events", "expected"),
     [
         ([], RunSnapshots()),
-        ([A], kept("a")),
         ([A, A], kept("a", is_set_up=True)),
-        ([A, B, BEGUN], kept("ab", is_set_up=True)),
         ([A, B, BEGUN, C], kept("ab", is_set_up=True)),
         ([A, B, BEGUN, C, CALLED], kept("abc", is_set_up=True)),
-        ([A, B, BEGUN, C, resumed("b")], kept("ab", is_set_up=True)),
         ([A, B, BEGUN, C, resumed("b"), D], kept("abd", is_set_up=True)),
         ([A, B, FAILED], kept("ab", is_set_up=True, is_whole=False)),
         ([A, B, FAILED, C], kept("abc", is_set_up=True)),
@@ -102,12 +99,10 @@ ERROR, TEXT = Turn(error=ScriptedError(status=401)), Turn(text="x")
 @pytest.mark.parametrize(
     ("events", "scenario", "position"),
     [
-        ([], Scenario(turns=(TEXT,)), {"turns": 0}),
         ([begins("a"), WAITED, turned(), begins("b"), turned()], Scenario(turns=(TEXT,) * 4), {"turns": 3}),
         ([begins("a"), turned(), begins("b"), turned()], Scenario(steps={"a": (TEXT,), "b": ()}), {"a": 1, "b": 1}),
         ([begins("a"), turned(), MODEL_FAILED], Scenario(turns=(TEXT, ERROR, TEXT)), {"turns": 2}),
         ([begins("a"), turned(), MODEL_FAILED], Scenario(turns=(TEXT,)), {"turns": 1}),
-        ([begins("a"), turned(), MODEL_FAILED], Scenario(turns=(TEXT, TEXT)), {"turns": 1}),
     ],
 )
 def test_a_scenario_goes_on_after_the_turns_that_were_played(events, scenario, position) -> None:

@@ -98,11 +98,8 @@ USE = ToolUse(id="t1", name="bash", input={})
 @pytest.mark.parametrize(
     ("events", "safe"),
     [
-        ([], 0),
         ([START], 1),
-        ([START, NOTE], 1),
         ([START, NOTE, BEGIN], 2),
-        ([START, BEGIN, PROMPT, TURN, TOOL], 1),
         ([START, BEGIN, PROMPT, TURN, CALL, ANSWER], 1),
         ([START, BEGIN, PROMPT, TURN, ANSWER, ROUTED], 6),
         ([START, BEGIN, PROMPT, TURN, ANSWER, ROUTED, NOTE, BEGIN], 7),
@@ -111,7 +108,6 @@ USE = ToolUse(id="t1", name="bash", input={})
         ([START, BEGIN, ANSWER, CLOSED, DONE, ENDED, FINISHED], 1),
         ([START, BEGIN, SchemaFailed(step_id="a", strikes=1, reason="r")], 3),
         ([START, BEGIN, SchemaFailed(step_id="a", strikes=2, reason="r")], 1),
-        ([START, BEGIN, PROMPT, ENDED, FINISHED, RESUMED], 1),
         ([START, BEGIN, ANSWER, ROUTED, ENDED, FINISHED, RESUMED], 4),
     ],
 )
@@ -181,15 +177,6 @@ def test_a_call_that_was_at_work_is_answered_that_it_was_and_only_once() -> None
     assert real.tools.happened == ["tool bash"]
 
 
-@pytest.mark.parametrize("events", [(TURN,), (TURN, TOOL, CALL), (TURN, ToolStarted(tool_use_id="t0", name="bash"))])
-def test_a_call_that_had_not_begun_runs(events) -> None:
-    ports, _ = play(*events)
-    for event in events:
-        if not isinstance(event, ToolStarted):
-            ports.journal.append(event)
-    assert ports.tools.run_tool(USE).text == "fine"
-
-
 def test_a_note_that_is_written_is_not_written_again_until_something_new_has_happened() -> None:
     ports, journal = play(BEGIN, NOTE)
     other = Noted(level="info", message="another")
@@ -202,23 +189,14 @@ def test_a_note_that_is_written_is_not_written_again_until_something_new_has_hap
     assert journal.events == [PROMPT, NOTE]
 
 
-def test_a_limit_that_was_lowered_ends_the_flow_in_its_past() -> None:
-    ports, journal = play(BEGIN, PROMPT, TURN)
-    ports.journal.append(BEGIN)
-    ports.journal.append(ENDED)
-    assert journal.events == [ENDED]
-
-
 @pytest.mark.parametrize(
     ("recorded", "happens"),
     [
         (BEGIN, PROMPT),
         (BEGIN, IterationStarted(iteration=2, step_id="a", kind=StepKind.WORK, model="opus")),
         (CALL, ToolCalled(**{**vars(CALL), "tool_use_id": "t2"})),
-        (CALL, ToolCalled(**{**vars(CALL), "denied": True})),
         (UserMessage(text="", format_retry=True), UserMessage(text="", format_retry=False)),
         (ANSWER, StepAnswered(**{**vars(ANSWER), "intent": Intent.REPEAT})),
-        (ANSWER, StepAnswered(**{**vars(ANSWER), "handoff": {}})),
         (ROUTED, CLOSED),
     ],
 )
@@ -226,23 +204,4 @@ def test_a_flow_that_goes_another_way_than_its_journal_is_stopped(recorded, happ
     ports, journal = play(recorded)
     with pytest.raises(InputError, match="does not fit this agent"):
         ports.journal.append(happens)
-    assert journal.events == []
-
-
-def test_a_port_that_is_asked_for_what_is_not_recorded_next_stops_the_run() -> None:
-    ports, _ = play(PROMPT)
-    for ask in (
-        lambda: ports.model.ask(REQUEST),
-        lambda: ports.tools.run_tool(USE),
-        lambda: ports.commands.run_command(CommandRequest(argv=("make",), timeout=1)),
-    ):
-        with pytest.raises(InputError, match="prompt_rendered"):
-            ask()
-
-
-def test_a_prompt_may_differ_since_a_limit_may_have_been_raised() -> None:
-    ports, journal = play(PROMPT)
-    ports.journal.append(
-        PromptRendered(system="another", blocks=["Do it, in 9 iterations."], source="", retry=False, tools=[])
-    )
     assert journal.events == []

@@ -67,20 +67,6 @@ def test_a_scenario_that_expects_nothing_is_given_outcome_steps_validators_and_e
     assert updated.count("\n") == updated.count("\r\n" if "\r" in text else "\n")
 
 
-@pytest.mark.parametrize(
-    "files",
-    [
-        '{ a.txt: "old", غير.txt: old }',
-        '\n    a.txt: |\n      old\n\n    غير.txt: "old"',
-        "\n    a.txt: >-\n      old\n      old\n    غير.txt: null",
-    ],
-)
-def test_texts_of_files_in_every_style_become_what_came(files: str) -> None:
-    updated = update_expect(f"turns: []\nexpect:\n  files: {files}\n  # the end\n", CAME)
-    assert parse_scenario(updated).expect == Expect(files=CAME.files)
-    assert updated.endswith("\n  # the end\n")
-
-
 def test_a_value_that_others_refer_to_is_left_for_people() -> None:
     text = "turns: []\nexpect:\n  steps: &way [a]\n  effects: []\nparams: { way: *way }\n"
     with pytest.raises(InputError, match="cannot be changed by its place"):

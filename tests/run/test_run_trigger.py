@@ -128,8 +128,6 @@ def test_a_label_with_the_prefix_names_the_agent_and_the_event_carries_the_issue
         ("go", {"trigger_labels": "agent:*\ngo", "agent": "fixer"}),
         ("run the fixer now", {"trigger_labels": "run the * now"}),
         ("Agent:Fixer", {}),
-        ("Fixer", {"trigger_labels": "*", "agents": ("fixer", "writer")}),
-        ("GO", {"trigger_labels": "go", "agent": "fixer"}),
     ],
 )
 def test_a_label_in_any_script_starts_an_agent_by_its_pattern_by_name_or_for_the_input(
@@ -182,12 +180,6 @@ def test_a_pull_request_is_reviewed_where_a_label_or_start_on_asks_for_it(
     assert own.unproven.startswith("ann (NONE) may not start a review of their own pull request")
 
 
-@pytest.mark.parametrize("body", [RUN, f"{RUN}\nplease", "  /stepflow   run fixer"])
-def test_a_comment_command_names_the_agent(body: str) -> None:
-    trigger = started("issue_comment", commented(body))
-    assert (trigger.agent, trigger.issue_number, trigger.label) == ("fixer", 7, None)
-
-
 @pytest.mark.parametrize(
     ("name", "payload", "agent", "asked"),
     [
@@ -229,14 +221,6 @@ def test_an_event_without_its_subject_is_an_error(name: str, key: str) -> None:
         find(name, payload)
 
 
-@pytest.mark.parametrize(("association", "shows_it"), [("OWNER", True), ("MEMBER", False), ("COLLABORATOR", False)])
-def test_of_labels_and_comments_only_an_owners_shows_write_access(association: str, shows_it: bool) -> None:
-    assert started("issue_comment", commented(RUN, association=association)).by_writer is shows_it
-    own = labeled(sender=ANN, author_association=association)
-    assert started("issues", own).by_writer is shows_it
-    assert not started("issues", labeled(author_association=association)).by_writer
-
-
 @pytest.mark.parametrize("name", ["schedule", "workflow_dispatch", "repository_dispatch", "workflow_call", "push"])
 def test_any_other_event_starts_the_agent_of_the_input_on_the_issue_of_the_input(name: str) -> None:
     """A called workflow sees its caller's event."""
@@ -252,37 +236,15 @@ def test_any_other_event_starts_the_agent_of_the_input_on_the_issue_of_the_input
         ({"issue": "12"}, {"issue": "9"}, 9),
         ({"issue": "-7"}, {}, None),
         ({"issue": "٧"}, {}, None),
-        ({}, {}, None),
     ],
-    ids=["of the form", "the input goes first", "negative", "other digits", "none"],
+    ids=["of the form", "the input goes first", "negative", "other digits"],
 )
 def test_a_dispatch_form_may_name_the_issue_itself(form: dict, inputs: dict, number: int | None) -> None:
     assert started("workflow_dispatch", dispatched(inputs=form), agent="fixer", **inputs).issue_number == number
 
 
-@pytest.mark.parametrize("text", ["7; id", "${{ github.token }}", "7\n8"])
-def test_a_dispatch_input_with_shell_characters_is_only_text(text: str) -> None:
-    """Nothing evaluates it: what is no number is no issue, and an agent's name is only compared."""
-    payload = dispatched(inputs={"issue": text, "agent": text})
-    trigger = started("workflow_dispatch", payload, agent="fixer")
-    assert (trigger.agent, trigger.issue_number) == ("fixer", None)
-    with pytest.raises(InputError):
-        read_inputs({"issue": text})
-
-
 def test_a_schedule_runs_for_the_actor_that_the_runner_names() -> None:
     assert started("schedule", {}, actor="carol", agent="fixer").actor == "carol"
-
-
-@pytest.mark.parametrize("private", [True, False, None])
-def test_a_trigger_knows_whether_the_repository_is_private_if_the_event_says_so(private: bool | None) -> None:
-    payload = dispatched(repository={"private": private})
-    assert started("workflow_dispatch", payload, agent="fixer").private is private
-
-
-def test_an_issues_author_without_a_role_cannot_start_a_run_by_labeling_it() -> None:
-    assert isinstance(find("issues", labeled(sender=ANN)), Skip)
-    started("issues", labeled(sender=ANN, author_association="COLLABORATOR"))
 
 
 def test_a_comment_answers_a_run_that_waits() -> None:
@@ -311,36 +273,25 @@ NO_AGENT = "names no agent and the input agent is empty"
     [
         ("issues", labeled("bug"), {}, 'the label "bug" starts no agent; trigger-labels: agent:*'),
         ("issues", labeled("bug"), {"trigger_labels": "*", "agents": ("fixer", "writer")}, "is not an agent's name"),
-        ("issues", labeled("agent:"), {}, "starts no agent"),
         ("issues", labeled("go"), {"trigger_labels": "agent:*\ngo"}, NO_AGENT),
         ("issues", labeled(sender=ANN), {}, "ann (NONE) may not label their own issue"),
-        ("issues", labeled(sender=BOT), {}, "helper[bot] is a bot"),
         ("issues", opened(), {"agent": "fixer"}, "issues.opened starts no agent; start-on: nothing"),
         ("issues", opened(), {"start_on": "issues.reopened"}, "starts no agent; start-on: issues.reopened"),
-        ("issues", opened(), {"start_on": "issues.opened"}, NO_AGENT),
         ("issues", opened(user=BOB), {"start_on": "issues.opened", "agent": "fixer"}, "bob (NONE) may not start"),
         ("issues", opened("edited"), {"agent": "fixer"}, "the event issues.edited starts no agent"),
-        ("pull_request_target", pulled("labeled", label="bug"), {}, 'the label "bug" starts no agent'),
         ("pull_request", pulled(), {"agent": "fixer"}, "pull_request.opened starts no agent; start-on: nothing"),
         ("pull_request", pulled(), {"start_on": "pull_request.opened"}, NO_AGENT),
         ("pull_request_target", pulled("closed"), {"agent": "fixer"}, "the event pull_request.closed starts no agent"),
-        ("pull_request", pulled(draft=True), {"agent": "fixer", "start_on": "pull_request.opened"}, "#8 is a draft"),
-        ("issue_comment", {"action": "deleted", "sender": BOB}, {}, "issue_comment.deleted starts no agent"),
         ("issue_comment", commented(f"please {RUN}"), {}, NO_COMMAND),
         ("issue_comment", commented("/stepflow run"), {}, NO_COMMAND),
-        ("issue_comment", commented("/stepflow run a b"), {}, NO_COMMAND),
-        ("issue_comment", commented("/stepflow approve"), {}, NO_COMMAND),
         ("issue_comment", commented(RUN, association="NONE"), {}, "bob (NONE) may not start an agent by a comment"),
         ("issue_comment", commented("/stepflow approve abc", **PULL), {}, "approved or rejected on the issue"),
         ("pull_request_review_comment", line_comment("I would not."), {}, NO_COMMAND),
         ("pull_request_review_comment", {**line_comment(RUN), "action": "edited"}, {}, "starts no agent"),
         ("pull_request_review", reviewed(state="approved"), {}, "the review approves"),
-        ("pull_request_review", reviewed(author_association="CONTRIBUTOR"), {}, "bob (CONTRIBUTOR) may not start"),
         ("pull_request_review", reviewed(sender=BOT), {}, "helper[bot] is a bot"),
         ("pull_request_review", {**reviewed(), "action": "dismissed"}, {}, "starts no agent"),
-        ("workflow_run", checked("success"), {}, "ended as success"),
         ("workflow_run", {**checked("failure"), "action": "requested"}, {"agent": "fixer"}, "starts no agent"),
-        ("schedule", {}, {}, NO_AGENT),
         ("workflow_dispatch", dispatched(), {}, NO_AGENT),
     ],
 )
@@ -368,13 +319,6 @@ def test_the_association_decides_who_may_label_an_own_issue_or_comment(associati
         assert isinstance(trigger, Trigger if trusted else Skip)
         if isinstance(trigger, Skip):
             assert association in trigger.reason
-
-
-@pytest.mark.parametrize("missing", ["issue", "comment"])
-def test_an_event_without_an_association_is_that_of_a_stranger(missing: str) -> None:
-    event = labeled(sender=ANN) if missing == "issue" else commented(RUN)
-    del event[missing]["author_association"]
-    assert isinstance(find("issues" if missing == "issue" else "issue_comment", event), Skip)
 
 
 @pytest.mark.parametrize(
