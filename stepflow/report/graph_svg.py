@@ -1,20 +1,17 @@
 """Draws the step graph as SVG: kinds by color, intents on the arrows, validators in the closures, the run's path thick.
 
-Boxes and arrows are arranged in layers, by Sugiyama's method. The layout library gets only numbers, never text.
+The steps stand in one column. An arrow to the next one leads straight down, one past other steps runs in a lane on the
+right, and one back runs in a lane on the left. Texts stand between the boxes and the lanes, so nothing covers them.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-
-from fast_sugiyama import from_edges
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from stepflow.domain.agent.definition import AgentDefinition, Exposure
 from stepflow.domain.text import count
-from stepflow.report.flow_graph import FlowGraph, GraphEdge, GraphNode, PathEdge, flow_graph, node_class
+from stepflow.report.flow_graph import FlowGraph, GraphNode, PathEdge, flow_graph, node_class
 from stepflow.report.safe_text import one_line, read_text, render
 from stepflow.report.safe_text import width as text_width
 
@@ -23,72 +20,93 @@ LABEL_LIMIT = 36
 #: Width of one character in pixels at the font sizes of graph.css. Wide characters, such as Chinese, take two.
 ID_CHARACTER = 7.9
 SMALL_CHARACTER = 6.7
-ID_LINE = 20.0
 SMALL_LINE = 16.0
 PADDING = 14.0
 SMALLEST = 96.0
-#: Space for a loop, which is drawn to the right of its box.
-LOOP = 30.0
-#: Distance from an arrow to its text on the right.
-ASIDE = 2.0
-StepPair = tuple[str | None, str | None]
-Point = tuple[float, float]
-#: Gaps between neighbors in a layer, and between layers.
-GAP_X = 26.0
-GAP_Y = 24.0
-#: Gap between two columns that have no neighbors in any layer.
-STEP_X = 6.0
 MARGIN = 16.0
+#: Distance between a line and its text, between two lanes, and between two boxes.
+ASIDE = 6.0
+LANE = 16.0
+GAP = 26.0
+#: Height of the place where an arrow without a text meets a box, and the radius of an arrow's bends.
+PORT = 18.0
+BEND = 7.0
+RIGHT, LEFT, DOWN = 1, -1, 0
+StepPair = tuple[str | None, str | None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Box:
-    """A step, or the start or the end (`step` is None). `small` holds the lines below the name."""
-
-    number: int
-    step: str | None
-    kind: str
-    name: str
-    full_name: str
-    small: tuple[str, ...] = ()
-    loop: Arrow | None = None
-
-    @property
-    def width(self) -> float:
-        """Width of the box itself."""
-        small = max((text_width(line) * SMALL_CHARACTER for line in self.small), default=0.0)
-        return max(SMALLEST, text_width(self.name) * ID_CHARACTER + 2 * PADDING, small + 2 * PADDING)
-
-    @property
-    def height(self) -> float:
-        """Height of the box."""
-        return ID_LINE + len(self.small) * SMALL_LINE + 2 * 8.0
-
-    @property
-    def right(self) -> float:
-        """Distance from the middle of the box to the right edge of the box and its loop."""
-        return self.width / 2 + (LOOP + self.loop.width if self.loop else 0.0)
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Arrow:
-    """All routes from one box to another. `lines` are its text."""
+    """All routes from one row to another. `lines` are its text. Of the `lanes` on one side, 0 is next to the boxes."""
 
     source: int
     to: int
     lines: tuple[str, ...]
     walked: bool
     declared: bool
+    lane: int = 0
+    curve: str = ""
+    #: The middle of the text.
+    x: float = 0.0
+    y: float = 0.0
+
+    @property
+    def side(self) -> int:
+        """Where the arrow runs."""
+        return DOWN if self.to == self.source + 1 else RIGHT if self.to > self.source else LEFT
 
     @property
     def width(self) -> float:
-        """Width of the texts."""
-        return max((text_width(line) * SMALL_CHARACTER + 10.0 for line in self.lines), default=0.0)
+        """Width of the text."""
+        return max((text_width(line) * SMALL_CHARACTER for line in self.lines), default=0.0)
 
     @property
     def height(self) -> float:
-        """Height of the texts."""
+        """Height of the text."""
         return len(self.lines) * SMALL_LINE
+
+    def overlaps(self, other: Arrow) -> bool:
+        """Whether the two would meet in one lane. Where one ends, another may begin."""
+        (low, high), (first, last) = sorted((self.source, self.to)), sorted((other.source, other.to))
+        return low < last and first < high
+
+
+@dataclass(kw_only=True)
+class Box:
+    """A step, or the start or the end (`step` is None). `small` holds the lines below the name."""
+
+    step: str | None
+    kind: str
+    name: str
+    full_name: str
+    small: tuple[str, ...] = ()
+    #: The middle.
+    y: float = 0.0
+    height: float = 0.0
+    #: Where arrows meet the box, from top to bottom: an arrow, and whether it begins here.
+    ports: dict[int, list[tuple[Arrow, bool]]] = field(default_factory=dict)
+
+    @property
+    def width(self) -> float:
+        """Width of the box."""
+        small = max((text_width(line) * SMALL_CHARACTER for line in self.small), default=0.0)
+        return max(SMALLEST, text_width(self.name) * ID_CHARACTER + 2 * PADDING, small + 2 * PADDING)
+
+    @property
+    def text_height(self) -> float:
+        """Height that the texts need."""
+        return 36.0 + len(self.small) * SMALL_LINE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """The size in pixels, the middle of the column, and what is drawn."""
+
+    width: float
+    height: float
+    x: float
+    boxes: Sequence[Box]
+    arrows: Sequence[Arrow]
 
 
 def graph_svg(
@@ -101,43 +119,18 @@ def graph_svg(
 ) -> str:
     """Return a picture that needs no font, script or network. `links` maps steps to places in the page that contains
     the picture. With `links`, the picture has no style sheet of its own."""
-    boxes, arrows = shapes(flow_graph(agent, path, exposures), costs or {})
-    layout = lay_out(boxes, arrows)
-    drawn = [
-        (arrow, _curve(points), label) for arrow, points, label in zip(arrows, layout.paths, layout.labels, strict=True)
-    ]
-    drawn += [(box.loop, *_loop(box, *layout.boxes[box.number])) for box in boxes if box.loop]
+    layout = lay_out(flow_graph(agent, path, exposures), costs or {})
     return render(
         "graph.svg.j2",
         title=f"Step graph of {one_line(agent.name)}",
         style=read_text("graph.css") if links is None else "",
-        width=figure(layout.width),
-        height=figure(layout.height),
+        layout=layout,
         # The run's path is drawn last, on top of the rest.
-        arrows=sorted(drawn, key=lambda each: each[0].walked),
-        boxes=[(box, *layout.boxes[box.number], (links or {}).get(box.step or "", "")) for box in boxes],
-        aside=ASIDE,
+        arrows=sorted(layout.arrows, key=lambda arrow: arrow.walked),
+        links=links or {},
         small_line=SMALL_LINE,
         figure=figure,
     )
-
-
-def _loop(box: Box, x: float, y: float) -> tuple[str, Point]:
-    """Return the curve of a box's loop, and the position of its texts."""
-    edge, far, reach = x + box.width / 2, x + box.width / 2 + LOOP, box.height / 4
-    start, end = f"M{figure(edge)},{figure(y - reach)}", f"{figure(edge)},{figure(y + reach)}"
-    bend = f"C{figure(far)},{figure(y - reach - 8)} {figure(far)},{figure(y + reach + 8)}"
-    return f"{start} {bend} {end}", (far - 4.0 - ASIDE, y)
-
-
-def _curve(points: Sequence[Point]) -> str:
-    """Return a curve through all points that is vertical at each of them."""
-    words = [f"M{figure(points[0][0])},{figure(points[0][1])}"]
-    for (x, y), (to_x, to_y) in pairwise(points):
-        half = figure((y + to_y) / 2)
-        bend = f"C{figure(x)},{half} {figure(to_x)},{half} " if x != to_x else "L"
-        words.append(f"{bend}{figure(to_x)},{figure(to_y)}")
-    return " ".join(words)
 
 
 def figure(value: float) -> str:
@@ -145,234 +138,113 @@ def figure(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def shapes(graph: FlowGraph, costs: Mapping[StepPair, str]) -> tuple[list[Box], list[Arrow]]:
-    """Return the boxes in file order, with the start and the end, and the arrows between different boxes. Loops belong
-    to their box."""
-    numbers: dict[str, int] = {node.id: number for number, node in enumerate(graph.nodes, 1)}
-    end = len(graph.nodes) + 1
-    drawn = [_edge_arrow(edge, numbers, end, costs) for edge in graph.edges]
-    loops = {arrow.source: arrow for arrow in drawn if arrow.source == arrow.to}
-    start = Box(number=0, step=None, kind="terminal", name="start", full_name="start")
-    boxes = [start, *(_step_box(node, numbers[node.id], loops.get(numbers[node.id])) for node in graph.nodes)]
-    boxes.append(Box(number=end, step=None, kind="terminal", name="end", full_name="end"))
-    return boxes, [arrow for arrow in drawn if arrow.source != arrow.to]
+def lay_out(graph: FlowGraph, costs: Mapping[StepPair, str]) -> Layout:
+    """Place all boxes and arrows."""
+    boxes, arrows = _shapes(graph, costs)
+    lanes = {side: _assign_lanes([arrow for arrow in arrows if arrow.side == side]) for side in (RIGHT, LEFT)}
+    height = _stack(boxes, arrows)
+    column = max(box.width for box in boxes) / 2
+    texts = {side: max((each.width for each in arrows if each.side == side), default=0.0) for side in (RIGHT, LEFT)}
+    reach = {side: column + (texts[side] + 3 * ASIDE + lanes[side] * LANE if lanes[side] else 0.0) for side in lanes}
+    # The texts of arrows that lead straight down may be wider than anything else.
+    down = max((2 * ASIDE + arrow.width for arrow in arrows if arrow.side == DOWN), default=0.0)
+    x = MARGIN + reach[LEFT]
+    ports = {id(arrow): dict[bool, float]() for arrow in arrows}
+    for box in boxes:
+        for stacked in box.ports.values():
+            top = box.y - sum(_port_height(*port) for port in stacked) / 2
+            for arrow, begins in stacked:
+                top += _port_height(arrow, begins)
+                ports[id(arrow)][begins] = top - PORT / 2
+    for arrow in arrows:
+        source, to = boxes[arrow.source], boxes[arrow.to]
+        if arrow.side == DOWN:
+            top, bottom = source.y + source.height / 2, to.y - to.height / 2
+            arrow.curve = f"M{figure(x)},{figure(top)} V{figure(bottom)}"
+            arrow.x, arrow.y = x + ASIDE + arrow.width / 2, (top + bottom) / 2 - 2
+        else:
+            begin, end, side = ports[id(arrow)][True], ports[id(arrow)][False], arrow.side
+            lane = x + side * (column + texts[side] + 2 * ASIDE + (arrow.lane + 0.5) * LANE)
+            edges = x + side * source.width / 2, x + side * to.width / 2
+            arrow.curve = _bent(edges, lane, (begin, end), side)
+            arrow.x, arrow.y = x + side * (column + ASIDE + arrow.width / 2), begin - 3 - arrow.height / 2
+    return Layout(width=x + max(reach[RIGHT], down) + MARGIN, height=height, x=x, boxes=boxes, arrows=arrows)
 
 
-def _step_box(node: GraphNode, number: int, loop: Arrow | None) -> Box:
+def _shapes(graph: FlowGraph, costs: Mapping[StepPair, str]) -> tuple[list[Box], list[Arrow]]:
+    """Return the boxes in file order, between the start and the end, and the arrows between them."""
+    start, end = (Box(step=None, kind="terminal", name=name, full_name=name) for name in ("start", "end"))
+    rows = {node.id: number for number, node in enumerate(graph.nodes, 1)}
+    arrows = []
+    for edge in graph.edges:
+        figures = (f"×{edge.walked:,}" if edge.walked else "", costs.get((edge.source, edge.to), ""))
+        passed = " · ".join(filter(None, figures))
+        arrow = Arrow(
+            source=0 if edge.source is None else rows[edge.source],
+            to=len(rows) + 1 if edge.to is None else rows[edge.to],
+            lines=tuple(one_line(text, LABEL_LIMIT) for text in (*edge.labels, passed) if text),
+            walked=bool(edge.walked),
+            declared=edge.declared,
+        )
+        arrows.append(arrow)
+    return [start, *map(_step_box, graph.nodes), end], arrows
+
+
+def _step_box(node: GraphNode) -> Box:
     visits = (count(node.visits, "visit"),) if node.visits else ()
     return Box(
-        number=number,
         step=node.id,
         kind=f"{node_class(node)} risk" if node.is_risky else node_class(node),
         name=one_line(node.id, ID_LIMIT),
         full_name=one_line(f"{node.id}: {node.name}{f' ({node.kind})' if node.kind else ''}", 400),
         small=(*(one_line(line, LABEL_LIMIT) for line in node.lines), *visits),
-        loop=loop,
     )
 
 
-def _edge_arrow(edge: GraphEdge, numbers: Mapping[str, int], end: int, costs: Mapping[StepPair, str]) -> Arrow:
-    walked = [f"×{edge.walked:,}"] if edge.walked else []
-    cost = costs.get((edge.source, edge.to), "")
-    figures = [" · ".join([*walked, cost])] if cost else walked
-    return Arrow(
-        source=0 if edge.source is None else numbers[edge.source],
-        to=end if edge.to is None else numbers[edge.to],
-        lines=(*(one_line(label, LABEL_LIMIT) for label in edge.labels), *figures),
-        walked=bool(edge.walked),
-        declared=edge.declared,
-    )
+def _assign_lanes(arrows: Sequence[Arrow]) -> int:
+    """Give each arrow of one side the first lane that is free, the short ones first. Return the number of lanes."""
+    lanes: list[list[Arrow]] = []
+    for arrow in sorted(arrows, key=lambda arrow: abs(arrow.to - arrow.source)):
+        arrow.lane = next((at for at, lane in enumerate(lanes) if not any(map(arrow.overlaps, lane))), len(lanes))
+        if arrow.lane == len(lanes):
+            lanes.append([])
+        lanes[arrow.lane].append(arrow)
+    return len(lanes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Layout:
-    """Positions in pixels. `paths` and `labels` are in the order of the arrows."""
-
-    width: float
-    height: float
-    #: The middle of each box, by its number.
-    boxes: Mapping[int, Point]
-    #: The points of each arrow, beginning at its source.
-    paths: Sequence[Sequence[Point]]
-    #: The middle of each arrow's text.
-    labels: Sequence[Point]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Slot:
-    """A place in a layer, for a box, an arrow's text, or an arrow that passes through."""
-
-    left: float = 0.0
-    right: float = 0.0
-    height: float = 0.0
-
-
-def lay_out(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Layout:
-    """Find a place for all boxes and arrows. Each arrow has its text in its own layer between the layers of its
-    boxes."""
-    back = backward(len(boxes), arrows)
-    slots = {box.number: Slot(left=box.width / 2, right=box.right, height=box.height) for box in boxes}
-    chains: list[list[int]] = []
-    for number, arrow in enumerate(arrows):
-        text = len(boxes) + number
-        slots[text] = Slot(left=ASIDE, right=ASIDE + arrow.width, height=arrow.height)
-        ends = (arrow.to, arrow.source) if number in back else (arrow.source, arrow.to)
-        chains.append([ends[0], text, ends[1]])
-    rough, passed = _rough([*slots], chains)
-    xs, layers = _spread(rough, slots)
-    bands = _bands(layers, slots)
-    middles = {slot: (x, sum(bands[slot]) / 2) for slot, x in xs.items()}
-    whole = [_through(chain, passed) for chain in chains]
-    ports = _ports(whole, boxes, xs)
-    paths = [_path(chain, middles, bands, slots, ports) for chain in whole]
-    return Layout(
-        width=max(x + slots.get(slot, Slot()).right for slot, x in xs.items()) + MARGIN,
-        height=max(bottom for _, bottom in bands.values()) + MARGIN,
-        boxes={box.number: middles[box.number] for box in boxes},
-        paths=[path[::-1] if number in back else path for number, path in enumerate(paths)],
-        labels=[middles[len(boxes) + number] for number in range(len(arrows))],
-    )
-
-
-def backward(boxes: int, arrows: Sequence[Arrow]) -> frozenset[int]:
-    """Return the arrows that lead backward, so that the others form no cycle."""
-    leaving: dict[int, list[int]] = defaultdict(list)
-    for number, arrow in enumerate(arrows):
-        leaving[arrow.source].append(number)
-    done: set[int] = set()
-    back: set[int] = set()
-    #: The boxes from the root to the current one, each with its arrows that were not yet followed.
-    on_path: dict[int, Iterator[int]] = {}
-    for root in range(boxes):
-        if root not in done:
-            on_path[root] = iter(leaving[root])
-        while on_path:
-            box = next(reversed(on_path))
-            following = next(on_path[box], None)
-            if following is None:
-                done.add(box)
-                del on_path[box]
-            elif (to := arrows[following].to) in on_path:
-                back.add(following)
-            elif to not in done:
-                on_path[to] = iter(leaving[to])
-    return frozenset(back)
-
-
-def _rough(slots: Iterable[int], chains: Iterable[Sequence[int]]) -> tuple[dict[int, Point], dict[int, list[int]]]:
-    """Return positions in units of one, with layer 0 at the top, and which slots follow each slot on the arrows that
-    pass it."""
-    edges = [pair for chain in chains for pair in pairwise(chain)]
-    parts = from_edges(edges, vertex_spacing=1, dummy_vertices=True) if edges else []
-    places: dict[int, Point] = {}
-    passed: dict[int, list[int]] = defaultdict(list)
-    known, aside, dummies = set(slots), 0.0, 0
-    for positions, width, height, lines in parts:
-        # The numbers of slots that arrows only pass through may repeat in another part of the graph.
-        own = {slot: slot if slot in known else -(dummies + int(slot)) for slot, _ in positions}
-        dummies += max(map(int, own))
-        places |= {int(own[slot]): (aside + x, height - y) for slot, (x, y) in positions}
-        for source, to in lines or ():
-            passed[int(own[source])].append(int(own[to]))
-        aside += width + 1
-    for slot in sorted(known - places.keys()):
-        places[slot] = (aside, 0.0)
-        aside += 1
-    return places, passed
-
-
-def _through(chain: Sequence[int], passed: Mapping[int, list[int]]) -> list[int]:
-    """Return the whole chain of an arrow, with the slots that it passes through. Those are negative, and each has one
-    successor."""
-    whole = [chain[0]]
-    for source, to in pairwise(chain):
-        for first in sorted(passed[source]):
-            path = [first]
-            while path[-1] < 0:
-                path.append(passed[path[-1]][0])
-            if path[-1] == to:
-                whole += path
-                break
-    return whole
-
-
-def _spread(rough: Mapping[int, Point], slots: Mapping[int, Slot]) -> tuple[dict[int, float], dict[int, int]]:
-    """Convert units to pixels, and keep columns aligned. Also return the layer of each slot."""
-    heights = sorted({round(y, 3) for _, y in rough.values()})
-    layers = {slot: heights.index(round(y, 3)) for slot, (_, y) in rough.items()}
-    places = sorted({round(x, 3) for x, _ in rough.values()})
-    columns = {slot: places.index(round(x, 3)) for slot, (x, _) in rough.items()}
-    rows: dict[int, list[int]] = defaultdict(list)
-    for slot in sorted(rough, key=lambda slot: (columns[slot], slot)):
-        rows[layers[slot]].append(slot)
-    none = Slot()
-    needs: dict[tuple[int, int], float] = defaultdict(float)
-    for row in rows.values():
-        for one, two in pairwise(row):
-            space = slots.get(one, none).right + slots.get(two, none).left + GAP_X
-            needs[columns[one], columns[two]] = max(needs[columns[one], columns[two]], space)
-    across = _columns(len(places), needs)
-    shift = MARGIN - min(across[column] - slots.get(slot, none).left for slot, column in columns.items())
-    return {slot: across[column] + shift for slot, column in columns.items()}, layers
-
-
-def _columns(count: int, needs: Mapping[tuple[int, int], float]) -> list[float]:
-    """Return the position of each column, with the space that neighboring columns need. Each position is halfway
-    between the leftmost and the rightmost one possible in the narrowest picture."""
-    wanted = sorted({**{(column, column + 1): STEP_X for column in range(count - 1)}, **needs}.items())
-    left = [0.0] * count
-    for (one, two), space in sorted(wanted, key=lambda need: need[0][1]):
-        left[two] = max(left[two], left[one] + space)
-    right = [left[-1]] * count
-    for (one, two), space in sorted(wanted, key=lambda need: -need[0][0]):
-        right[one] = min(right[one], right[two] - space)
-    return [(least + most) / 2 for least, most in zip(left, right, strict=True)]
-
-
-def _bands(layers: Mapping[int, int], slots: Mapping[int, Slot]) -> dict[int, Point]:
-    """Return the top and bottom of each slot's layer."""
-    heights: dict[int, float] = defaultdict(float)
-    for slot, layer in layers.items():
-        heights[layer] = max(heights[layer], slots.get(slot, Slot()).height)
-    bands: dict[int, Point] = {}
+def _stack(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> float:
+    """Place the boxes below each other, high enough for all arrows that meet them. Return the height of the picture."""
     top = MARGIN
-    for layer in sorted(heights):
-        bands[layer] = (top, top + heights[layer])
-        top += heights[layer] + GAP_Y
-    return {slot: bands[layer] for slot, layer in layers.items()}
+    for row, box in enumerate(boxes):
+        for side in (RIGHT, LEFT):
+            met = [(arrow, begins) for arrow in arrows if arrow.side == side for begins in (True, False)]
+            box.ports[side] = sorted(
+                (port for port in met if (port[0].source if port[1] else port[0].to) == row), key=_port_order
+            )
+        needed = max(sum(_port_height(*port) for port in stacked) for stacked in box.ports.values())
+        box.height = max(box.text_height, needed + 8)
+        box.y = top + box.height / 2
+        below = max((arrow.height for arrow in arrows if arrow.side == DOWN and arrow.source == row), default=0.0)
+        top += box.height + GAP + below
+    return top - GAP + MARGIN
 
 
-def _ports(
-    chains: Iterable[Sequence[int]], boxes: Sequence[Box], xs: Mapping[int, float]
-) -> dict[tuple[int, int], float]:
-    """Return where each chain ends on a box's edge, by box and next slot. Ends are side by side, in the order of where
-    they lead."""
-    sides: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for chain in chains:
-        sides[chain[0], "below"].append(chain[1])
-        sides[chain[-1], "above"].append(chain[-2])
-    ports: dict[tuple[int, int], float] = {}
-    for (box, _), nexts in sides.items():
-        ordered = sorted(nexts, key=lambda slot: (xs[slot], slot))
-        space = boxes[box].width - 24.0
-        step = min(26.0, space / max(1, len(ordered) - 1))
-        for position, slot in enumerate(ordered):
-            ports[box, slot] = xs[box] + (position - (len(ordered) - 1) / 2) * step
-    return ports
+def _port_height(arrow: Arrow, begins: bool) -> float:
+    return PORT + (max(0.0, arrow.height - SMALL_LINE / 2) if begins else 0.0)
 
 
-def _path(
-    chain: Sequence[int],
-    middles: Mapping[int, Point],
-    bands: Mapping[int, Point],
-    slots: Mapping[int, Slot],
-    ports: Mapping[tuple[int, int], float],
-) -> list[Point]:
-    """Return a path from the lower edge of the first box, straight down through each layer, to the upper edge of the
-    last."""
-    first, last = chain[0], chain[-1]
-    path = [(ports[first, chain[1]], middles[first][1] + slots[first].height / 2)]
-    for slot in chain[1:-1]:
-        path += [(middles[slot][0], edge) for edge in bands[slot]]
-    path.append((ports[last, chain[-2]], middles[last][1] - slots[last].height / 2))
-    return path
+def _port_order(port: tuple[Arrow, bool]) -> tuple[int, int]:
+    """Order the arrows that meet a box so that they do not cross: those from and to the boxes above come first."""
+    arrow, begins = port
+    if arrow.source == arrow.to:
+        return 1, 0
+    is_above = begins == (arrow.side == LEFT)
+    return (0, arrow.lane) if is_above else (2, -arrow.lane)
+
+
+def _bent(edges: tuple[float, float], lane: float, heights: tuple[float, float], side: int) -> str:
+    """Return a line out to a lane, along it, and back."""
+    down = BEND if heights[1] > heights[0] else -BEND
+    (start, end), (at, near) = map(figure, edges), map(figure, (lane, lane - side * BEND))
+    first, last, turn, back = map(figure, (*heights, heights[0] + down, heights[1] - down))
+    return f"M{start},{first} H{near} Q{at},{first} {at},{turn} V{back} Q{at},{last} {near},{last} H{end}"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).parents[1] / "action" / "checkout"
-HEAVY = ("anthropic", "github", "rich", "httpx2", "requests", "jinja2", "fast_sugiyama")
+HEAVY = ("anthropic", "github", "rich", "httpx2", "requests", "jinja2")
 PROGRAM = """
 import json, sys
 from stepflow.cli import main

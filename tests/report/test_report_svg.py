@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plausible_run import AGENT, ENTRIES, STEPS
 
+from stepflow.definition.loading import load_agent
 from stepflow.domain.agent.definition import AgentDefinition, Target
 from stepflow.domain.words import Intent
 from stepflow.report.collect import collect_report
 from stepflow.report.flow_graph import cost_words, flow_graph, walked_path
-from stepflow.report.graph_svg import Layout, graph_svg, lay_out, shapes
+from stepflow.report.graph_svg import DOWN, graph_svg, lay_out
 from tests.definition.load_cases import cases
 from tests.golden import assert_golden
 
@@ -49,11 +50,6 @@ def chain_of(count: int, *, back_every: int = 3) -> AgentDefinition:
     return replace(AGENT, steps=steps, entry_step=ids[0])
 
 
-def placed(agent: AgentDefinition) -> tuple[list, list, Layout]:
-    boxes, arrows = shapes(flow_graph(agent), {})
-    return boxes, arrows, lay_out(boxes, arrows)
-
-
 def test_the_picture_of_a_plausible_run_is_the_golden_one():
     assert_golden("report/graph.svg", graph_svg(AGENT, walked_path(REPORT), costs=cost_words(REPORT)) + "\n")
 
@@ -75,32 +71,40 @@ def test_a_step_leads_into_the_page_that_holds_the_picture_and_brings_no_style()
 
 @pytest.mark.parametrize("agent", [AGENT, chain_of(12), chain_of(40)], ids=["plausible", "12", "40"])
 def test_no_box_and_no_text_of_an_arrow_covers_another(agent):
-    boxes, arrows, layout = placed(agent)
-    covered = [
-        (layout.boxes[box.number][0], layout.boxes[box.number][1], box.width, box.right, box.height) for box in boxes
-    ]
-    covered += [
-        (x, y, arrow.width, arrow.width / 2, arrow.height) for arrow, (x, y) in zip(arrows, layout.labels, strict=True)
-    ]
-    for (x, y, width, right, height), (to_x, to_y, to_width, to_right, to_height) in combinations(covered, 2):
-        beside = x + right <= to_x - to_width / 2 or to_x + to_right <= x - width / 2
-        assert beside or abs(y - to_y) >= (height + to_height) / 2
+    layout = lay_out(flow_graph(agent), {})
+    covered = [(layout.x, box.y, box.width, box.height) for box in layout.boxes]
+    covered += [(arrow.x, arrow.y, arrow.width, arrow.height) for arrow in layout.arrows]
+    for (x, y, width, height), (to_x, to_y, to_width, to_height) in combinations(covered, 2):
+        assert abs(x - to_x) >= (width + to_width) / 2 or abs(y - to_y) >= (height + to_height) / 2
 
 
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("name", VALID)
 def test_every_arrow_begins_and_ends_at_its_boxes_and_stays_in_the_picture(name, tmp_path):
-    from stepflow.definition.loading import load_agent
-
     case = next(case for case in cases("valid") if case.name == name)
-    agent = load_agent("demo", root=case.build(tmp_path))
-    boxes, arrows, layout = placed(agent)
-    for arrow, path in zip(arrows, layout.paths, strict=True):
-        for number, (x, y) in ((arrow.source, path[0]), (arrow.to, path[-1])):
-            box, (middle_x, middle_y) = boxes[number], layout.boxes[number]
-            assert abs(x - middle_x) <= box.width / 2
-            assert abs(y - middle_y) == pytest.approx(box.height / 2)
-        assert all(0 <= x <= layout.width and 0 <= y <= layout.height for x, y in path)
+    layout = lay_out(flow_graph(load_agent("demo", root=case.build(tmp_path))), {})
+    for arrow in layout.arrows:
+        source, to = layout.boxes[arrow.source], layout.boxes[arrow.to]
+        (x, y), (end_x, end_y) = _ends(arrow.curve)
+        assert abs(x - layout.x) == pytest.approx(0 if arrow.side == DOWN else source.width / 2, abs=0.1)
+        assert abs(end_x - layout.x) == pytest.approx(0 if arrow.side == DOWN else to.width / 2, abs=0.1)
+        assert abs(y - source.y) <= source.height / 2 + 0.1
+        assert abs(end_y - to.y) <= to.height / 2 + 0.1
+        numbers = [float(number) for number in re.findall(r"[\d.]+", arrow.curve)]
+        assert max(numbers) <= max(layout.width, layout.height)
+        assert 0 <= arrow.x - arrow.width / 2 <= arrow.x + arrow.width / 2 <= layout.width
+
+
+def _ends(curve: str) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Where a line begins and ends."""
+    x = y = 0.0
+    points = []
+    for letter, words in re.findall(r"([A-Z])([^A-Z]*)", curve):
+        numbers = [float(word) for word in re.split(r"[ ,]", words.strip())]
+        x = numbers[0] if letter == "H" else x if letter == "V" else numbers[-2]
+        y = numbers[0] if letter == "V" else y if letter == "H" else numbers[-1]
+        points.append((x, y))
+    return points[0], points[-1]
 
 
 def test_a_step_that_no_arrow_touches_is_drawn_too():
