@@ -11,7 +11,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from stepflow.cli.layouts.detect import find_proof_command
+from stepflow.cli.layouts import find_proof_command
 from stepflow.cli.options import add_flags, read_flags
 from stepflow.cli.run import request_from
 from stepflow.cli.terminal import make_console, print_json, print_kinds

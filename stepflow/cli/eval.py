@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 
-from stepflow.cli.layouts.detect import find_proof_command
+from stepflow.cli.layouts import find_proof_command
 from stepflow.cli.options import add_agent, add_flags, read_flags
 from stepflow.cli.run import request_from
 from stepflow.cli.terminal import make_console, print_json, print_kinds, runs_folder

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.cli.layouts.detect import DetectedCheck, Setup, find_checks, find_setup
+from stepflow.cli.layouts import DetectedCheck, Setup, find_checks, find_setup
 from stepflow.cli.terminal import make_console
 from stepflow.definition.builtin import BUILTIN, PREFIX, READ_ONLY, agent_files, name_checks
 from stepflow.definition.shapes import agent_schema, registry_schema

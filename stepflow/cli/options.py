@@ -36,36 +36,6 @@ GROUPS = {
     "github-api-url": "GitHub's server, recording, and output",
 }
 
-#: Names of values in the help. Other values are named by their type: a choice, N, BOOL, TEXT.
-METAVARS = {
-    "trigger-labels": "LABELS",
-    "anthropic-api-key": "KEY",
-    "github-token": "TOKEN",
-    "read-token": "TOKEN",
-    "mcp-secrets": "YAML",
-    "otel-headers": "YAML",
-    "otel-endpoint": "URL",
-    "anthropic-base-url": "URL",
-    "github-api-url": "URL",
-    "github-server-url": "URL",
-    "scenario": "FILE",
-    "record": "FILE",
-    "run-folder": "DIR",
-    "budget-usd": "USD",
-    "budget-usd-per-issue": "USD",
-    "budget-usd-per-day": "USD",
-    "budget-usd-per-month": "USD",
-    "mention": "LOGIN",
-    "timeout-minutes": "MINUTES",
-    "allow-bots": "LOGINS",
-    "allowed-hosts": "HOSTS",
-    "apt-packages": "PACKAGES",
-    "pass-env": "NAMES",
-    "setup": "COMMANDS",
-    "model": "MODEL",
-    "prove": "COMMAND",
-}
-
 #: The environment variable of each secret, read if its flag is not set.
 SECRETS = {
     "anthropic-api-key": "ANTHROPIC_API_KEY",
@@ -132,9 +102,9 @@ def _metavar(name: str, field: FieldInfo) -> str:
     kinds = tuple(_kinds(field.annotation))
     if choices := next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, StrEnum)), None):
         return f"{{{','.join(choice for choice in choices if choice is not NOT_ACCEPTED.get(name))}}}"
-    if name in METAVARS:
-        return METAVARS[name]
-    return "BOOL" if bool in kinds else "N" if int in kinds else "TEXT"
+    if "-usd" in name:
+        return "USD"
+    return "BOOL" if bool in kinds else "N" if int in kinds else name.rpartition("-")[2].upper()
 
 
 def _kinds(annotation: object) -> Iterator[object]:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from stepflow.cli import COMMANDS, main
-from stepflow.cli.options import GROUPS, METAVARS, OWN_FORM
+from stepflow.cli.options import GROUPS, OWN_FORM
 from stepflow.run.start.inputs import Inputs
 
 STEPFLOW = (sys.executable, "-m", "stepflow")
@@ -55,7 +55,7 @@ def test_whoever_names_no_command_sees_all_of_them(capsys: pytest.CaptureFixture
 
 
 def test_what_the_help_says_of_a_flag_is_of_a_flag_that_exists() -> None:
-    assert set(GROUPS) | set(METAVARS) <= NAMES
+    assert set(GROUPS) <= NAMES
 
 
 @pytest.mark.whole

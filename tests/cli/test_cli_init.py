@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 
 from stepflow.cli import main
 from stepflow.cli.init import WHAT_TO_DO, workflow_text
-from stepflow.cli.layouts.detect import find_checks, find_setup
+from stepflow.cli.layouts import find_checks, find_setup
 from stepflow.definition.builtin import (
     BUILTIN,
     OWN_CHECK,

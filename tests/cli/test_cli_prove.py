@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.cli import main
-from stepflow.cli.layouts.detect import find_proof_command
+from stepflow.cli.layouts import find_proof_command
 from tests.checkout import git
 from tests.cli.prove_cases import COMMAND, DAYS, FAKES, FIXED, FIXES, PATH, TESTS, Case, Files
 from tests.docs.page import DOCS, page_blocks

@@ -1,16 +1,21 @@
-"""The files at a repository's root, and what those of Python, npm, pnpm and Yarn projects say about their checks."""
+"""Finds a repository's checks, and what a job needs before they can run, by one table: which file gives a kind of
+project away, and how it is checked and installed."""
 
 from __future__ import annotations
 
 import configparser
 import json
 import re
+import shutil
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
+
+from stepflow.domain.proof import TESTS_PLACEHOLDER
+from stepflow.sandbox.host_git import ask_git
 
 MOST_BYTES = 1024 * 1024
 #: What a check is for, and its command.
@@ -19,11 +24,10 @@ Check = tuple[str, str]
 
 @dataclass(frozen=True)
 class RepositoryFiles:
-    """The files at the root, read once. A file that cannot be read is empty, and one that cannot be parsed has no
+    """The files at the root, read when they are needed. A file that cannot be read is empty, and one that cannot be parsed has no
     keys."""
 
     root: Path
-    _texts: dict[str, str] = field(default_factory=dict)
 
     def find(self, *patterns: str) -> str:
         """Return the first file that matches one of the patterns; empty without one."""
@@ -35,13 +39,11 @@ class RepositoryFiles:
 
     def text(self, name: str) -> str:
         """Return the beginning of a file."""
-        if name not in self._texts:
-            try:
-                with (self.root / name).open("rb") as stream:
-                    self._texts[name] = stream.read(MOST_BYTES).decode("utf-8", "replace")
-            except OSError:
-                self._texts[name] = ""
-        return self._texts[name]
+        try:
+            with (self.root / name).open("rb") as stream:
+                return stream.read(MOST_BYTES).decode("utf-8", "replace")
+        except OSError:
+            return ""
 
     @cached_property
     def pyproject(self) -> Mapping[str, Any]:
@@ -126,14 +128,14 @@ def _manager(repository: RepositoryFiles, name: str) -> str:
     return match[1] if match else ""
 
 
-def pnpm_setup(repository: RepositoryFiles) -> Iterator[str]:
+def pnpm_setup(repository: RepositoryFiles, _commands: Sequence[str]) -> Iterator[str]:
     """Install the pnpm that the repository names, or the one that reads its lock file."""
     format_ = re.search(r"^lockfileVersion: '?(\d+)", repository.text("pnpm-lock.yaml"), re.M)
     version = _manager(repository, "pnpm") or _PNPM_OF_LOCK.get(format_[1] if format_ else "", "")
     yield f"{NPM_INSTALL} {_versioned('pnpm', version)} && pnpm install --frozen-lockfile"
 
 
-def yarn_setup(repository: RepositoryFiles) -> Iterator[str]:
+def yarn_setup(repository: RepositoryFiles, _commands: Sequence[str]) -> Iterator[str]:
     """Yarn 2 and later is another package in npm's registry. One that is committed (`yarnPath`) takes over."""
     format_ = re.search(r"^__metadata:\s+version: (\d+)", repository.text("yarn.lock"), re.M)
     version = _manager(repository, "yarn")
@@ -148,7 +150,7 @@ def _versioned(package: str, version: str) -> str:
     return f"{package}@{version}" if version else package
 
 
-def npm_setup(repository: RepositoryFiles) -> Iterator[str]:
+def npm_setup(repository: RepositoryFiles, _commands: Sequence[str]) -> Iterator[str]:
     """Without a lock file, npm must not leave one, which would make the tree dirty."""
     if repository.find("package-lock.json", "npm-shrinkwrap.json"):
         yield "npm ci"
@@ -264,7 +266,7 @@ def uv_checks(repository: RepositoryFiles) -> Iterator[Check]:
     return locked_checks(" ".join(("uv run --locked", *_uv_flags(repository))), "uv.lock", repository)
 
 
-def uv_setup(repository: RepositoryFiles) -> Iterator[str]:
+def uv_setup(repository: RepositoryFiles, _commands: Sequence[str]) -> Iterator[str]:
     """Sync what uv.lock locks, with what the checks need."""
     members = ["--all-packages"] if table_of(repository.pyproject, "tool", "uv", "workspace") else []
     yield f"{PIP_INSTALL} uv && {' '.join(('uv sync --locked --quiet', *members, *_uv_flags(repository)))}"
@@ -277,7 +279,7 @@ def _uv_flags(repository: RepositoryFiles) -> Iterator[str]:
     yield from (f"--group {name}" for name in _groups(repository) if name not in usual)
 
 
-def poetry_setup(repository: RepositoryFiles) -> Iterator[str]:
+def poetry_setup(repository: RepositoryFiles, _commands: Sequence[str]) -> Iterator[str]:
     """Install what poetry.lock locks, with what the checks need."""
     poetry = table_of(repository.pyproject, "tool", "poetry")
     extras = [*_extras(repository), *(name for name in table_of(poetry, "extras") if name in _FOR_CHECKS)]
@@ -286,14 +288,214 @@ def poetry_setup(repository: RepositoryFiles) -> Iterator[str]:
     yield f"{PIP_INSTALL} poetry && {' '.join(('poetry install --quiet', *flags))}"
 
 
-def pdm_setup(_repository: RepositoryFiles) -> Iterator[str]:
-    """Install every group that pdm.lock locks."""
-    # Without the bound pip takes hishel 2, with which pdm 2.29 does not start.
-    yield f"{PIP_INSTALL} pdm 'hishel<2' && pdm sync --quiet --group :all"
-
-
 def uses_tox(repository: RepositoryFiles) -> bool:
     """A Makefile with tests that does not start tox tests in another way, and `tox.ini` may hold settings of others."""
     configured = re.search(r"^\[(tox|testenv)\b", repository.text("tox.ini"), re.M) or repository.find("tox.toml")
     tests = "test" in dict(make_checks(repository))
     return bool(configured) and (not tests or "tox" in repository.text("Makefile"))
+
+
+def ruby_checks(repository: RepositoryFiles) -> Iterator[Check]:
+    """Yield RSpec's tests or the Rakefile's, and RuboCop if it is locked."""
+    if repository.find(".rspec") or (repository.root / "spec").is_dir():
+        yield "test", "bundle exec rspec"
+    elif repository.find("Rakefile"):
+        yield "test", "bundle exec rake"
+    if re.search(r"^ +rubocop \(", repository.text("Gemfile.lock"), re.M):
+        yield "lint", "bundle exec rubocop"
+
+
+@dataclass(frozen=True)
+class ProjectLayout:
+    """One way to keep and install what a project needs, known by one of `files`. Of the layouts of one language only
+    the first counts."""
+
+    language: str
+    files: str
+    #: By purpose.
+    checks: Mapping[str, str] | Callable[[RepositoryFiles], Iterable[Check]]
+    #: Gets the commands of the checks, too.
+    setup: str | Callable[[RepositoryFiles, Sequence[str]], Iterable[str]] = ""
+    #: The packages of a toolchain that the image lacks.
+    debian: str = ""
+
+    def applies(self, repository: RepositoryFiles) -> str:
+        """Return the file that gives the layout away; empty if the repository does not have it."""
+        name = repository.find(*self.files.split())
+        return name if not name.startswith("tox.") or uses_tox(repository) else ""
+
+    def find_checks(self, repository: RepositoryFiles) -> Mapping[str, str]:
+        """Return the checks by purpose."""
+        return dict(self.checks(repository)) if callable(self.checks) else self.checks
+
+    def find_setup(self, repository: RepositoryFiles, commands: Sequence[str]) -> Iterable[str]:
+        """Return the commands that install what the checks need."""
+        return self.setup(repository, commands) if callable(self.setup) else filter(None, (self.setup,))
+
+
+_TOX = "tox run --skip-missing-interpreters true"
+_MAVEN = "--batch-mode --quiet"
+_JDK = "default-jdk-headless"
+#: In the order in which checks are taken, one for each purpose: the Makefile comes first, which is what people run.
+LAYOUTS = (
+    ProjectLayout("make", "Makefile", make_checks),
+    ProjectLayout(
+        "pre-commit",
+        ".pre-commit-config.yaml",
+        {"lint": "pre-commit run --all-files"},
+        f"{PIP_INSTALL} pre-commit && pre-commit install-hooks",
+    ),
+    ProjectLayout("node", "pnpm-lock.yaml", partial(node_checks, "pnpm"), pnpm_setup),
+    ProjectLayout("node", "yarn.lock", partial(node_checks, "yarn"), yarn_setup),
+    ProjectLayout(
+        "node",
+        "bun.lock bun.lockb",
+        partial(node_checks, "bun"),
+        f"{NPM_INSTALL} bun && bun install --frozen-lockfile",
+    ),
+    ProjectLayout("node", "package.json", partial(node_checks, "npm"), npm_setup),
+    ProjectLayout("python", "tox.ini tox.toml", {"test": _TOX}, f"{PIP_INSTALL} tox && {_TOX} --notest"),
+    ProjectLayout("python", "uv.lock", uv_checks, uv_setup),
+    ProjectLayout("python", "poetry.lock", partial(locked_checks, "poetry run", "poetry.lock"), poetry_setup),
+    ProjectLayout(
+        "python",
+        "pdm.lock",
+        partial(locked_checks, "pdm run", "pdm.lock"),
+        # Without the bound pip takes hishel 2, with which pdm 2.29 does not start.
+        f"{PIP_INSTALL} pdm 'hishel<2' && pdm sync --quiet --group :all",
+    ),
+    ProjectLayout(
+        "python", "pyproject.toml setup.py setup.cfg *requirements*.txt requirements/*.txt", pip_checks, pip_setup
+    ),
+    ProjectLayout("deno", "deno.json deno.jsonc", {"test": "deno test", "lint": "deno lint"}, f"{NPM_INSTALL} deno"),
+    ProjectLayout(
+        "go",
+        "go.mod",
+        {"test": "go test ./...", "lint": "go vet ./..."},
+        lambda repository, _commands: () if repository.find("vendor/modules.txt") else ("go mod download",),
+        "golang-go",
+    ),
+    ProjectLayout(
+        "rust", "Cargo.lock", {"test": "cargo test --quiet --locked"}, "cargo fetch --quiet --locked", "cargo"
+    ),
+    ProjectLayout("rust", "Cargo.toml", {"test": "cargo test --quiet"}, "cargo fetch --quiet", "cargo"),
+    ProjectLayout("java", "mvnw", {"test": f"./mvnw {_MAVEN} test"}, f"./mvnw {_MAVEN} test-compile", _JDK),
+    ProjectLayout("java", "pom.xml", {"test": f"mvn {_MAVEN} test"}, f"mvn {_MAVEN} test-compile", f"{_JDK} maven"),
+    ProjectLayout(
+        "java",
+        "gradlew",
+        {"test": "./gradlew --no-daemon --quiet test"},
+        "./gradlew --no-daemon --quiet testClasses",
+        _JDK,
+    ),
+    ProjectLayout(
+        "ruby",
+        "Gemfile.lock Gemfile",
+        ruby_checks,
+        # Without a path of its own, Bundler writes where only root may.
+        "bundle config set --global path ~/.local/share/bundle && bundle install --quiet",
+        "bundler ruby-dev build-essential",
+    ),
+)
+#: Files that tell what a project is made with, while nothing here knows how to install it.
+UNKNOWN = (
+    *("Pipfile", "environment.yml", "flake.nix", "composer.json", "mix.exs", "*.sln", "*.csproj", "CMakeLists.txt"),
+    *("meson.build", "Package.swift", "pubspec.yaml", "build.sbt", "stack.yaml", "*.cabal", "rust-toolchain.toml"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectedCheck:
+    """A command and the file in which it was found. `installed` is true if the tools would find its program on this
+    machine."""
+
+    command: str
+    source: str
+    installed: bool
+    #: What it checks, such as `test`.
+    purpose: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What a job needs before its checks can run. `apt_packages` and `setup` are the inputs with these names,
+    `checkout` the inputs of `actions/checkout`, and `unknown` the sentences about what the files do not tell."""
+
+    apt_packages: str = ""
+    setup: tuple[str, ...] = ()
+    checkout: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+def find_layouts(repository: RepositoryFiles) -> Iterator[tuple[str, ProjectLayout]]:
+    """Yield the layouts that apply, each with the file that gives it away."""
+    languages = set[str]()
+    for layout in LAYOUTS:
+        if layout.language not in languages and (name := layout.applies(repository)):
+            languages.add(layout.language)
+            yield name, layout
+
+
+def find_checks(root: Path, programs: Sequence[Path]) -> tuple[DetectedCheck, ...]:
+    """Return every check, but only one for each purpose. `programs` are the folders in which the tools look for
+    programs."""
+    path = ":".join(map(str, programs))
+    repository, detected = RepositoryFiles(root), dict[str, DetectedCheck]()
+    for source, layout in find_layouts(repository):
+        for purpose, command in layout.find_checks(repository).items():
+            if purpose not in detected:
+                program = program_of(command)
+                installed = shutil.which(program, path=path) is not None or (root / program).is_file()
+                detected[purpose] = DetectedCheck(command=command, source=source, installed=installed, purpose=purpose)
+    return tuple(detected.values())
+
+
+#: Commands of test runners that take the names of files.
+_TAKES_FILES = re.compile(r".*\b(?:pytest|rspec|deno test)(?: -\S+)*", re.DOTALL)
+
+
+def find_proof_command(root: Path, programs: Sequence[Path]) -> str:
+    """Return the command that runs the tests of a change: the check for tests, with the changed test files if its
+    runner takes files. Empty if no file says how the repository is tested."""
+    tests = (check.command for check in find_checks(root, programs) if check.purpose == "test")
+    command = next(tests, "")
+    return f"{command} {TESTS_PLACEHOLDER}" if _TAKES_FILES.fullmatch(command) else command
+
+
+def find_setup(root: Path, commands: Sequence[str]) -> Setup:
+    """Return what the repository and these commands need in addition to the image."""
+    repository = RepositoryFiles(root)
+    layouts = dict(find_layouts(repository))
+    lines = [line for layout in layouts.values() for line in layout.find_setup(repository, commands)]
+    if not any(layout.setup is pip_setup for layout in layouts.values()):
+        lines += tools_setup(commands)
+    debian = " ".join(layout.debian for layout in layouts.values()).split()
+    return Setup(
+        apt_packages=" ".join(dict.fromkeys(debian)),
+        setup=tuple(lines),
+        checkout=tuple(_find_checkout(repository)),
+        unknown=tuple(_find_unknown(repository, layouts, commands)),
+    )
+
+
+def _find_checkout(repository: RepositoryFiles) -> Iterator[str]:
+    """Git reads which files Git LFS keeps, and only those that are tracked count."""
+    if repository.find(".gitmodules"):
+        yield "submodules: recursive"
+    attributes = ask_git(repository.root, "ls-files", "-z", "--", ":(glob)**/.gitattributes", may_fail=True)
+    if any("filter=lfs" in repository.text(name) for name in attributes.split("\0") if name):
+        yield "lfs: true"
+
+
+def _find_unknown(
+    repository: RepositoryFiles, layouts: Mapping[str, ProjectLayout], commands: Sequence[str]
+) -> Iterator[str]:
+    named = [f"how to install what {name} asks for" for name in filter(None, map(repository.find, UNKNOWN))]
+    if (name := repository.find("build.gradle", "build.gradle.kts")) and not repository.find("gradlew"):
+        named.append(f"which Gradle {name} needs, since the repository has no `gradlew`")
+    if not (layouts or commands or named):
+        named.append("how this repository is installed and tested; no file at its root says so")
+    tested = any("test" in layout.find_checks(repository) for layout in layouts.values())
+    if layouts and not (tested or commands):
+        named.append(f"how this repository is tested; {', '.join(layouts)} does not say so")
+    yield from (f"Not known: {what}." for what in named)

@@ -1,1 +1,0 @@
-"""Which files tell how a project is checked and installed, and what they tell."""
