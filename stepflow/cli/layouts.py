@@ -24,8 +24,7 @@ Check = tuple[str, str]
 
 @dataclass(frozen=True)
 class RepositoryFiles:
-    """The files at the root, read when they are needed. A file that cannot be read is empty, and one that cannot be parsed has no
-    keys."""
+    """The files at the root. A file that cannot be read is empty, and one that cannot be parsed has no keys."""
 
     root: Path
 
@@ -132,7 +131,7 @@ def pnpm_setup(repository: RepositoryFiles, _commands: Sequence[str]) -> Iterato
     """Install the pnpm that the repository names, or the one that reads its lock file."""
     format_ = re.search(r"^lockfileVersion: '?(\d+)", repository.text("pnpm-lock.yaml"), re.M)
     version = _manager(repository, "pnpm") or _PNPM_OF_LOCK.get(format_[1] if format_ else "", "")
-    yield f"{NPM_INSTALL} {_versioned('pnpm', version)} && pnpm install --frozen-lockfile"
+    yield f"{NPM_INSTALL} {'@'.join(filter(None, ('pnpm', version)))} && pnpm install --frozen-lockfile"
 
 
 def yarn_setup(repository: RepositoryFiles, _commands: Sequence[str]) -> Iterator[str]:
@@ -140,14 +139,11 @@ def yarn_setup(repository: RepositoryFiles, _commands: Sequence[str]) -> Iterato
     format_ = re.search(r"^__metadata:\s+version: (\d+)", repository.text("yarn.lock"), re.M)
     version = _manager(repository, "yarn")
     if format_ or version[:1] > "1":
-        package = _versioned("@yarnpkg/cli-dist", version or _YARN_OF_LOCK.get(format_[1] if format_ else "", ""))
+        wanted = version or _YARN_OF_LOCK.get(format_[1] if format_ else "", "")
+        package = "@".join(filter(None, ("@yarnpkg/cli-dist", wanted)))
         yield f"{NPM_INSTALL} {package} && yarn install --immutable"
     else:
-        yield f"{NPM_INSTALL} {_versioned('yarn', version)} && yarn install --frozen-lockfile"
-
-
-def _versioned(package: str, version: str) -> str:
-    return f"{package}@{version}" if version else package
+        yield f"{NPM_INSTALL} {'@'.join(filter(None, ('yarn', version)))} && yarn install --frozen-lockfile"
 
 
 def npm_setup(repository: RepositoryFiles, _commands: Sequence[str]) -> Iterator[str]:

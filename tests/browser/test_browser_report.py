@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +10,10 @@ from accessible import violations
 from conftest import Open, Opened
 
 from stepflow.domain.checkout import FileDiff, PageDiffs, StepDiff
-from stepflow.domain.conversation import Substitution
 from stepflow.domain.effect import EffectKind
-from stepflow.domain.event import EffectPlanned, Noted, PromptRendered, ToolCalled
+from stepflow.domain.event import EffectPlanned, Noted, ToolCalled
 from stepflow.domain.run import ImagesRead, ImageType, IssueImage
 from tests.images import png
-from tests.report.hostile import PIECES
 from tests.report.hostile_agent import hostile_agent
 from tests.report.page_of import events_of, long_run, page_of
 from tests.report.plausible_run import AGENT, ENTRIES
@@ -115,11 +111,6 @@ def test_axe_finds_nothing_serious(open_page: Open, npm: Path, page_text, width,
     assert violations(opened.page, npm) == []
 
 
-def test_axe_would_find_something_serious(open_page: Open, npm: Path) -> None:
-    opened = open_page("<!doctype html><title>t</title><main><img src='data:,'><button></button></main>")
-    assert violations(opened.page, npm)
-
-
 def test_a_link_to_an_iteration_opens_it_and_goes_there(open_page: Open, page_text) -> None:
     opened = open_page(page_text, "#i4")
     opened.page.wait_for_selector(".group[open] > #i4:target")
@@ -142,18 +133,6 @@ def test_links_in_the_page_lead_into_the_timeline(open_page: Open, page_text) ->
     opened.page.wait_for_selector(".card.bad:target h4:has-text('git-clean failed')")
     opened.page.click("svg a[href='#i1']")
     opened.page.wait_for_selector(".group[open] > #i1:target")
-
-
-def test_a_text_that_stands_elsewhere_is_one_click_away(open_page: Open) -> None:
-    opened = open_page(page_of(long_run(30), AGENT), "#i3")
-    opened.page.click("#i3 .note a >> nth=0")
-    opened.page.wait_for_selector(".group[open] > #i1 .card:target")
-
-
-@pytest.mark.parametrize("name", ["#nowhere", "#%E0%A4%A", "#i9999", "#<img src=x>"])
-def test_a_link_to_nothing_does_no_harm(open_page: Open, page_text, name: str) -> None:
-    opened = open_page(page_text, name)
-    assert opened.said == []
 
 
 def test_the_link_to_the_changed_files_opens_the_diff_of_the_whole_run(open_page: Open, page_text) -> None:
@@ -221,43 +200,12 @@ def test_hostile_text_is_seen_as_text_and_nothing_of_it_runs(open_page: Open) ->
     assert opened.page.evaluate("document.querySelectorAll('script, img, iframe').length") == 0
 
 
-def test_every_hostile_piece_opens_without_a_word(open_page: Open) -> None:
-    calls = [
-        ToolCalled(tool_use_id="t", name=one, input={}, output=one, is_error=False, exit_code=0, seconds=1)
-        for one in PIECES
-    ]
-    opened = open_page(page_of(events_of(*calls), hostile_agent("".join(PIECES), "x")), "#start")
-    opened.page.wait_for_selector(f"#e{len(PIECES) + 1}")
-    assert (opened.said, opened.foreign) == ([], [])
-
-
 def test_the_policy_stops_a_script_that_came_in_all_the_same(open_page: Open, page_text) -> None:
     forged = page_text.replace("</main>", "<script>document.title = 'forged'</script></main>")
     opened = open_page(forged.replace("<h1>", "<h1 onclick=\"document.title='forged'\"><img src='https://evil.test/'>"))
     opened.page.click("h1")
     assert opened.page.title() == "fixer #7: completed"
     assert sum("Content Security Policy" in words for words in opened.said) >= 3
-
-
-def test_what_was_put_into_a_prompt_is_marked(open_page: Open) -> None:
-    assert open_page(page_of(ENTRIES, AGENT), "#i1").page.locator(".put").count() == 0
-    mood = [Substitution(name="mood", start=0, end=1)]
-    entries = [
-        replace(entry, event=replace(entry.event, substitutions=mood))
-        if isinstance(entry.event, PromptRendered)
-        else entry
-        for entry in ENTRIES
-    ]
-    page = open_page(page_of(entries, AGENT), "#i1").page
-    put = page.locator(".put").first
-    assert (put.inner_text(), put.get_attribute("title")) == ("…", "mood")
-
-
-def test_a_browser_without_scripts_shows_everything(open_page: Open, page_text) -> None:
-    page = open_page(page_text, scripts=False).page
-    assert "fixer on issue #7: completed" in page.inner_text("h1")
-    page.click(row("i1"))
-    assert page.locator("#i1 h4", has_text="✓ read src/parser.py").is_visible()
 
 
 def interactive(opened: Opened) -> float:
@@ -271,18 +219,6 @@ def test_a_run_of_ten_thousand_events_is_there_within_two_seconds(open_page: Ope
     print(f"interactive after {small:.0f} ms with {len(ENTRIES)} events, {large:.0f} ms with 10,000")
     assert large < 2000
     assert large < small + 1500
-
-
-def test_in_a_run_of_ten_thousand_events_nothing_holds_the_page_up(open_page: Open, long_page) -> None:
-    opened = open_page(long_page)
-    last = opened.page.locator(".group").count() - 2
-    began = time.monotonic()
-    opened.page.evaluate(f"location.hash = '#i{last}'")
-    opened.page.wait_for_selector(f".group[open] > #i{last}:target")
-    jumped = time.monotonic() - began
-    print(f"link to the last iteration {jumped:.2f} s")
-    assert jumped < 2
-    assert (opened.said, opened.foreign) == ([], [])
 
 
 def test_a_line_of_a_megabyte_opens_and_keeps_its_place(open_page: Open) -> None:

@@ -15,7 +15,7 @@ from github_page import github_page, pictures_page
 from stepflow.definition.loading import load_agent
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.report.collect import collect_report
-from stepflow.report.flow_graph import flow_graph, mermaid_graph, walked_path
+from stepflow.report.flow_graph import flow_graph, mermaid_graph
 from stepflow.report.summary import job_summary
 from tests.definition.load_cases import cases
 from tests.report.hostile import PIECES
@@ -110,21 +110,6 @@ def test_no_hostile_name_breaks_out_of_the_picture(open_page: Open, npm: Path, v
     assert opened.page.locator(".mermaid svg").count() == len(pictures)
     shown = words_of(opened, PIECES.index("<script>alert(1)</script>"))
     assert "<script>alert(1)</script>1" in shown
-
-
-@pytest.mark.parametrize("version", MERMAIDS)
-def test_a_walked_path_is_thick_in_the_picture(open_page: Open, npm: Path, version) -> None:
-    opened = drawn(open_page(pictures_page([mermaid_graph(AGENT, walked_path(REPORT))], npm, version)))
-    thick = opened.page.evaluate(
-        """[...document.querySelectorAll('path.flowchart-link')]
-          .filter((one) => one.getAttribute('style')?.includes('4px')).length"""
-    )
-    assert thick == 5
-
-
-def test_a_picture_that_mermaid_refuses_is_noticed(open_page: Open, npm: Path) -> None:
-    opened = drawn(open_page(pictures_page(['flowchart TD\n a["x"y"] --> b\n'], npm, MERMAIDS[-1])))
-    assert any("mermaid" in words for words in opened.said)
 
 
 def test_hostile_text_in_a_summary_stays_text(open_page: Open, npm: Path) -> None:

@@ -225,13 +225,6 @@ def test_the_budget_ends_an_eval_and_a_larger_one_continues_it(project: Path, mo
 
 
 @pytest.mark.whole
-def test_the_minutes_end_an_eval(project: Path, model: MessagesApi, capsys) -> None:
-    write_case(project, 7)
-    found = run_eval(model, capsys, "--minutes", "0.0001")
-    assert (found["pairs"], found["ended"]) == ([], "--minutes 0.0001 are over")
-
-
-@pytest.mark.whole
 def test_the_budget_of_a_definition_is_its_own(project: Path, model: MessagesApi, capsys) -> None:
     write_case(project, 7)
     file = project / ".agent/fixer/agent.json"
@@ -314,20 +307,6 @@ def test_a_killed_run_of_unknown_price_counts_as_its_whole_budget(project: Path,
 
 
 @pytest.mark.whole
-@pytest.mark.weekly
-def test_a_killed_eval_goes_on_without_paying_twice(project: Path, model: MessagesApi, capsys) -> None:
-    write_case(project, 7)
-    write_case(project, 8)
-    run_eval(model, capsys, "--run-folder", str(project.parent / "whole"))
-    whole = len(model.bodies)
-    with killed_at(whole // 2 + 3) as api:
-        found = run_eval(api, capsys)
-        # Only the turn that was on its way is asked again.
-        assert len(api.bodies) == whole + 1
-    assert len(found["pairs"]) == 2
-
-
-@pytest.mark.whole
 def test_trials_that_the_models_service_fails_are_no_results(project: Path, model: MessagesApi, capsys) -> None:
     for number in range(1, 6):
         write_case(project, number)
@@ -393,17 +372,6 @@ def test_what_cannot_be_compared_costs_nothing(
     assert main(words(model, *given)) == 2
     assert why in capsys.readouterr().err
     assert not model.bodies
-
-
-@pytest.mark.whole
-def test_without_a_key_the_eval_ends_at_once(project: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(2):
-        write_case(project, number + 1)
-    monkeypatch.delenv("ANTHROPIC_API_KEY")
-    assert main(["eval", "fixer"]) == 2
-    said = capsys.readouterr()
-    assert "There is no API key" in said.err
-    assert "left out" not in said.out
 
 
 def test_a_broken_case_is_reported_before_anything_runs(project: Path, model: MessagesApi, capsys) -> None:

@@ -15,16 +15,6 @@ from tests.checkout import git
 from tests.docs.page import ROOT
 
 
-def test_graph_is_mermaid_or_json(checkout: Path, capsys) -> None:
-    assert main(["graph", "fixer"]) == 0
-    picture = capsys.readouterr().out
-    assert picture.startswith("flowchart TD\n")
-    assert 's1 -->|"handoff"| s2' in picture
-    assert main(["graph", "fixer", "--format", "json"]) == 0
-    graph = json.loads(capsys.readouterr().out)
-    assert "closure.issue" in json.dumps(graph)
-
-
 @pytest.mark.whole
 def test_graph_draws_the_path_of_a_run_in_both_forms(checkout: Path, capsys) -> None:
     folder = checkout.parent / "run"

@@ -19,7 +19,7 @@ from stepflow.cli.ledger import read_history
 from stepflow.domain.words import Outcome
 from stepflow.errors import BoundaryError
 from stepflow.report.ledger import ledger_schema
-from tests.ledger_world import BEGIN, BOT, NAMES, LedgerWorld, Version, many_pulls
+from tests.ledger_world import BEGIN, BOT, LedgerWorld, Version, many_pulls
 from tests.servers.github_api import GitHubServer
 from tests.world import FastClock
 
@@ -314,7 +314,3 @@ def test_without_a_token_it_says_which_variable_to_set(
         monkeypatch.delenv(name, raising=False)
     assert main(["ledger", "--repository", "o/r"]) == 2
     assert "GITHUB_TOKEN" in capsys.readouterr().err
-
-
-def test_the_names_of_the_counts_are_those_of_the_schema() -> None:
-    assert set(NAMES) <= set(ledger_schema()["$defs"]["AgentFigures"]["properties"])  # type: ignore[index,call-overload,arg-type]

@@ -40,15 +40,6 @@ def test_every_word_that_help_offers_for_an_input_is_taken() -> None:
             assert word in str(getattr(given, option[2:].replace("-", "_")))
 
 
-def test_help_names_numbers_as_numbers() -> None:
-    parser = argparse.ArgumentParser()
-    add_input_flags(parser)
-    named = {option: action.metavar for action in parser._actions for option in action.option_strings}
-    for name in ("max-iterations", "max-rounds", "budget-tokens", "runs-per-person-per-day"):
-        assert named[f"--{name}"] == "N"
-    assert named["--budget-usd-per-month"] == "USD"
-
-
 def test_a_terminal_plans_and_takes_the_isolation_there_is() -> None:
     inputs = read()
     assert (inputs.boundary, inputs.isolation, inputs.agent) == ("dry-run", "best-effort", "fixer")
@@ -84,3 +75,12 @@ def test_a_bug_outside_a_run_exits_3_and_says_how_to_report_it(
     assert "ZeroDivisionError: cannot print beside ***" in output
     assert "fault of stepflow" in output
     assert "sk-ant-environment" not in output
+
+
+def test_help_names_numbers_as_numbers() -> None:
+    parser = argparse.ArgumentParser()
+    add_input_flags(parser)
+    named = {option: action.metavar for action in parser._actions for option in action.option_strings}
+    for name in ("max-iterations", "max-rounds", "budget-tokens", "runs-per-person-per-day"):
+        assert named[f"--{name}"] == "N"
+    assert named["--budget-usd-per-month"] == "USD"

@@ -73,11 +73,6 @@ def test_a_parameter_reaches_the_prompt(checkout: Path, capsys) -> None:
     assert run(checkout, "--issue", "7", "--param", "place=Mars = red") == 0, capsys.readouterr().out
 
 
-def test_a_failed_run_exits_with_its_outcomes_code(checkout: Path, capsys) -> None:
-    assert run(checkout, "--issue", "7", "--max-iterations", "2", "--json") == 1
-    assert json.loads(capsys.readouterr().out)["outcome"] == "limit_reached"
-
-
 def test_a_flag_that_is_none_is_named_with_where_all_are(checkout: Path, capsys) -> None:
     with pytest.raises(SystemExit, match="2"):
         run(checkout, "--base-branch", "develop")
@@ -159,15 +154,6 @@ def test_flags_that_do_not_exist_exit_with_2_and_a_short_usage(capsys, words: li
     assert out == ""
     assert err.startswith("usage: stepflow ")
     assert len(err.splitlines()) == 2
-
-
-@pytest.mark.parametrize(
-    ("word", "answer"), [("validat", "did you mean `stepflow validate`?"), ("dance", "there are demo,")]
-)
-def test_a_mistyped_command_is_shown_the_nearest_one(capsys, word: str, answer: str) -> None:
-    with pytest.raises(SystemExit):
-        main([word])
-    assert answer in capsys.readouterr().err
 
 
 def test_a_policy_in_the_environment_binds_runs_at_a_terminal_too(

@@ -11,7 +11,6 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from stepflow.cli import main
-from stepflow.cli.reference import FORMATS
 from stepflow.journal import journal_schema
 from stepflow.report.document import report_schema
 
@@ -61,11 +60,3 @@ def test_the_schemas_of_journal_and_report_are_those_that_runs_are_held_to(capsy
 )
 def test_a_wrong_scenario_breaks_its_schema(wrong: dict, capsys) -> None:
     assert not Draft202012Validator(printed("scenario", capsys)).is_valid(wrong)
-
-
-def test_an_unknown_format_is_refused_with_the_known_ones(capsys) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["schema", "prompt"])
-    assert end.value.code == 2
-    said = capsys.readouterr().err
-    assert all(name in said for name in FORMATS)

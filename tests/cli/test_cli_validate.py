@@ -46,25 +46,12 @@ def test_a_problem_is_shown_where_it_is_with_its_reason_and_what_to_write(misspe
     assert out == expected
 
 
-def test_the_mark_stands_under_wide_characters_too(misspelt: Path, capsys) -> None:
-    lines = validated(capsys).splitlines()
-    at = next(number for number, line in enumerate(lines) if "課題 {uv-isue}" in line)
-    # Each of the two characters before it takes two cells.
-    assert lines[at + 1].index("^") == lines[at].index("{uv") + 2
-    assert lines[at + 1].count("^") == len("{uv-isue}")
-
-
 @pytest.mark.whole
 def test_a_terminal_of_eighty_columns_gets_no_longer_line_and_colors(misspelt: Path) -> None:
     out = at_terminal("validate", code=2)
     assert "\x1b[1;31merror[SF343]\x1b[0m" in out
     plain = re.sub(r"\x1b\[[0-9;]*m", "", out)
     assert max(len(line) for line in plain.splitlines() if "-->" not in line) <= 80
-
-
-@pytest.mark.whole
-def test_no_color_is_honored_on_a_terminal(misspelt: Path) -> None:
-    assert "\x1b" not in at_terminal("validate", code=2, NO_COLOR="1")
 
 
 def test_colors_follow_the_terminal_and_what_the_environment_says() -> None:
@@ -173,12 +160,6 @@ def test_a_job_that_runs_obeys_no_text_of_a_definition(checkout: Path, capsys) -
     assert lines_with_orders(out + err) == []
 
 
-@pytest.mark.whole
-def test_github_prints_nothing_for_a_sound_agent(checkout: Path, capsys) -> None:
-    assert main(["validate", "--format", "github"]) == 0
-    assert capsys.readouterr().out == ""
-
-
 # explain
 
 
@@ -222,12 +203,6 @@ def error_of(capsys, *words: str) -> str:
     assert main(["validate", *words]) == 2
     done = capsys.readouterr()
     return done.err + done.out
-
-
-def test_in_a_folder_of_the_repository_the_one_above_is_named(checkout: Path, monkeypatch, capsys) -> None:
-    folders(checkout, "src/deep")
-    monkeypatch.chdir(checkout / "src/deep")
-    assert f"There are agents in {checkout}: run the command there." in error_of(capsys)
 
 
 @pytest.mark.parametrize(

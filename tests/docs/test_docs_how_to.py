@@ -133,26 +133,6 @@ def test_the_policy_of_the_page_has_every_key_and_so_has_its_table() -> None:
     assert re.findall(r"`([\w-]+)`", " ".join(rows)) == [*Policy.keys()]
 
 
-def step_with_the_action(job: str) -> dict:
-    (step,) = (step for step in REUSABLE["jobs"][job]["steps"] if step["uses"].startswith("org/"))
-    return step
-
-
-@pytest.mark.parametrize("job", ["plan", "run"])
-def test_both_jobs_of_the_reusable_workflow_that_call_out_take_the_same_proxy_and_certificates(job: str) -> None:
-    step = step_with_the_action(job)
-    assert step["with"]["ca-certificates"] == "${{ inputs.ca-certificates }}"
-    assert step["env"]["HTTPS_PROXY"] == "${{ secrets.https-proxy }}"
-    assert step["env"]["NO_PROXY"] == "${{ inputs.no-proxy }}"
-
-
-def test_the_reusable_workflow_reaches_another_provider_with_its_key() -> None:
-    step = step_with_the_action("run")
-    assert step["with"]["provider"] == "${{ inputs.provider }}"
-    assert step["env"]["ANTHROPIC_FOUNDRY_RESOURCE"] == "${{ inputs.foundry-resource }}"
-    assert step["env"]["ANTHROPIC_FOUNDRY_API_KEY"] == "${{ secrets.foundry-api-key }}"
-
-
 def test_the_commands_of_the_page_about_telemetry_write_and_send_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -93,13 +93,6 @@ def test_only_the_path_of_a_run_that_completed_leads_to_the_end():
     assert walked_path(replace(REPORT, history=())) == ()
 
 
-def test_without_a_path_no_arrow_is_thick():
-    picture = mermaid_graph(AGENT)
-    assert "==>" not in picture
-    assert "linkStyle" not in picture
-    assert drawable(picture)
-
-
 def test_a_jump_that_may_name_its_target_reaches_every_step():
     gate = Gate(allowed=(Intent.JUMP,), intent_field="i", target_field="t")
     jumper = replace(STEPS[0], gate=gate)
@@ -136,19 +129,6 @@ def test_a_branch_with_its_own_default_target_has_no_else():
     assert edge("initial.issue", "initial.issue", agent) is None
 
 
-def test_an_ungated_agent_ends_by_its_verdict_and_has_plain_steps():
-    only = replace(STEPS[0], gate=None, kind=None, edges={})
-    agent = replace(AGENT, steps={only.id: only})
-    assert edge("initial.issue", None, agent).labels == ("verdict",)
-    assert "class s0 plain" in mermaid_graph(agent)
-    assert graph_json(agent)["steps"][0]["kind"] is None
-
-
-def test_an_entry_that_is_missing_draws_a_graph_all_the_same():
-    graph = flow_graph(replace(AGENT, entry_step="initial.issue", steps={STEPS[4].id: STEPS[4]}))
-    assert [node.reachable for node in graph.nodes] == [False]
-
-
 def test_an_arrow_from_the_start_says_which_follow_ups_begin_at_a_step():
     lonely = replace(STEPS[0], id="continuation.review", edges={})
     first = {FollowUpKind.REVIEW: lonely.id, FollowUpKind.CHECKS: lonely.id}
@@ -159,11 +139,6 @@ def test_an_arrow_from_the_start_says_which_follow_ups_begin_at_a_step():
     assert f'  start -->|"review<br/>checks"| s{len(agent.steps) - 1}' in mermaid_graph(agent)
     drawn = {"from": None, "to": lonely.id, "labels": ["review", "checks"], "declared": True, "walked": 0}
     assert drawn in graph_json(agent)["edges"]
-
-
-def test_a_follow_up_that_begins_as_usual_needs_no_word():
-    agent = replace(AGENT, entry_steps={FollowUpKind.CHECKS: AGENT.entry_step})
-    assert edge(None, AGENT.entry_step, agent).labels == ()
 
 
 @settings(max_examples=200)

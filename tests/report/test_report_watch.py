@@ -57,10 +57,6 @@ def test_before_its_first_event_a_run_has_all_of_its_minutes(minutes: float, lim
     assert log.run_log.progress().endswith(f" · 0.0 of {limit} min")
 
 
-def test_where_no_time_is_known_no_limit_of_it_is_told() -> None:
-    assert RunLog(Limits(iterations=9, deadline=BEGAN + 60)).progress().endswith(" · 0.0 min")
-
-
 def test_a_budget_that_other_runs_have_overdrawn_leaves_nothing() -> None:
     assert " · $0.00 of $0.00 · " in RunLog(Limits(iterations=9, usd=-1.25)).progress()
 
@@ -106,15 +102,6 @@ def test_a_layer_that_does_not_hold_is_a_warning_for_everybody():
     assert TerminalLog(style=lambda kind, text: f"{kind}:{text}").render(entry) == (
         "warning:  [Isolation] landlock: not available here",
     )
-
-
-def test_what_an_event_tells_is_not_told_again_by_a_note():
-    correction = events.UserMessage(text="Your answer does not fit", format_retry=True, errors=["no JSON object"])
-    again = events.Noted(level="debug", message='[Format] retry 1/2 on step "initial.issue"')
-    planned = events.Noted(level="debug", message="[Boundary] planned 4 effects")
-    log = TerminalLog()
-    lines = [line for entry in entries_of([(0, again), (0, correction), (0, planned)]) for line in log.render(entry)]
-    assert lines == ["  format retry: no JSON object"]
 
 
 def test_a_group_that_a_crash_left_open_can_be_closed():
@@ -281,16 +268,6 @@ def test_with_debug_every_word_of_prompt_and_answer_is_there():
     text = "".join(line.removeprefix("│ ") for line in lines)
     for words in ("You are careful.", "Very.", "Do it.", LONG.strip(), '"action": "next"', "Only JSON."):
         assert words in text
-
-
-def test_with_debug_a_tool_call_is_shown_with_all_its_input():
-    use = {"type": "tool_use", "id": "u1", "name": "write", "input": {"file_path": "a.txt", "content": "x" * 900}}
-    text = "".join(line.removeprefix("│ ") for line in shown(ActionLog(debug=True), turned(use)))
-    assert "x" * 900 in text
-
-
-def test_the_terminal_has_debug_too():
-    assert any("You are careful." in line for line in shown(TerminalLog(debug=True), PROMPT))
 
 
 def test_what_a_command_printed_is_folded_under_its_message():
