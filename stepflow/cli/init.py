@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from stepflow.cli.layouts import DetectedCheck, Setup, find_checks, find_setup
 from stepflow.cli.terminal import make_console
 from stepflow.definition.builtin import BUILTIN, PREFIX, READ_ONLY, agent_files, name_checks
-from stepflow.definition.shapes import agent_schema, registry_schema
+from stepflow.definition.published import agent_schema, registry_schema
 from stepflow.errors import InputError
 from stepflow.model.scenario import scenario_schema
 from stepflow.sandbox.environment import SYSTEM_PATH, user_programs

@@ -47,8 +47,8 @@ def _known_code(word: str) -> str:
 
 #: Format → the function that returns its schema. The package is imported only when the schema is requested.
 FORMATS = {
-    "registry": "stepflow.definition.shapes:registry_schema",
-    "agent": "stepflow.definition.shapes:agent_schema",
+    "registry": "stepflow.definition.published:registry_schema",
+    "agent": "stepflow.definition.published:agent_schema",
     "scenario": "stepflow.model.scenario:scenario_schema",
     "eval": "stepflow.modes.eval.cases:case_schema",
     "journal": "stepflow.journal:journal_schema",

@@ -22,12 +22,11 @@ from stepflow.definition.file_models import (
     ModelSettings,
     RunnerKeys,
     VerdictConfig,
-    VerdictSettings,
 )
 from stepflow.definition.folder import AgentFolder, FileRefused, read_object
-from stepflow.definition.mcp import check_servers
+from stepflow.definition.old_names import OLD_VERDICT_TYPES, FlatAgentFile, is_flat, to_runner_layout
 from stepflow.definition.parsing import JsonFault, Pointer, node_at, parse_json
-from stepflow.definition.shapes import OLD_VERDICT_TYPES, field_notes, is_flat, to_runner_layout
+from stepflow.definition.shapes import field_notes
 from stepflow.domain.agent.agent_settings import (
     MCP_PREFIX,
     TOOL_SPECS_BY_NAME,
@@ -66,13 +65,9 @@ _PARTS_OF_COMPOSITE = (
 )
 
 
-def check_verdict(
-    settings: VerdictSettings, written: JsonValue, problems: FileProblems, *, folder: AgentFolder, allow_custom: bool
-) -> AgentVerdict | None:
-    """The agent's verdict; None when its type is unknown. `written` is its config as it is in the file."""
-    if problems.at(_AT / "type"):
-        return None
-    kind = _type(settings.type, _AT / "type", problems) if settings.type is not None else VerdictType.COUNT_ITERATION
+def build_verdict(agent: Agent, folder: AgentFolder, *, allow_custom: bool) -> AgentVerdict | None:
+    """The agent's verdict, checked; None while nothing is known of the agent."""
+    kind, settings, problems = agent.verdict_type, agent.runner.verdict, agent.problems
     if kind is None:
         return None
     config, custom = settings.config, kind is VerdictType.META_CUSTOM
@@ -85,14 +80,14 @@ def check_verdict(
             visits=config.max_visits_per_step,
             turns=config.max_turns_per_step or DEFAULT_MAX_TURNS,
         ),
-        config=written if isinstance(written, dict) else {},
+        config=agent.written_verdict,
         handler=_handler(config, problems, folder=folder, allowed=allow_custom) if custom else None,
     )
 
 
-def _type(word: str, at: Pointer, problems: FileProblems) -> VerdictType | None:
-    if word in list(VerdictType):
-        return VerdictType(word)
+def _type(word: str | None, at: Pointer, problems: FileProblems) -> VerdictType | None:
+    if word is None or word in list(VerdictType):
+        return VerdictType(word or VerdictType.COUNT_ITERATION)
     hint = did_you_mean(word, [*VerdictType, *OLD_VERDICT_TYPES])
     reason = "is not supported" if word == "project" else "is not known"
     problems.add("SF203", at, f'the verdict type "{word}" {reason}{hint}', f"Use one of {list_words(VerdictType)}.")
@@ -105,7 +100,7 @@ def _check_config(
     values = config.model_dump(by_alias=True)
     for key in REQUIRED.get(kind, ()) if demanded else ():
         value = values.get(key)
-        if not (value.strip() if isinstance(value, str) else value) and not problems.at(at / key):
+        if not (value.strip() if isinstance(value, str) else value):
             state = "missing" if value is None else "empty"
             message = f'verdict type "{kind}": the config needs "{key}", which is {state}'
             example = field_notes()["VerdictConfig"][key].example
@@ -120,7 +115,7 @@ def _check_config(
         problems.add("SF204", at / "requiredFields", message, "Write the names as a list, or names and values.")
     for index, part in enumerate(config.conditions or ()):
         part_at = at / "conditions" / index
-        inner = _type(part.type, part_at / "type", problems) if part.type else None
+        inner = _type(part.type, part_at / "type", problems)
         if inner in _PARTS_OF_COMPOSITE:
             config_at = part_at / "config" if part.config else part_at
             _check_config(inner, part.config or VerdictConfig(), config_at, problems, demanded=True)
@@ -248,48 +243,75 @@ def find_effort_misfit(model: str, effort: Effort | None) -> tuple[str, str] | N
 
 
 AGENT_FILE = "agent.json"
-_UNREADABLE = AgentFile.model_construct(name="", version="", display_name="", description="", runner=None)
+DEFAULT_REGISTRY = "steps_registry.json"
+_REGISTRY_PATH = "/runner/flow/prompts/registry"
+
+
+_NO_FILE = AgentFile.model_construct(name="", version="", display_name="", description="", runner=None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Agent:
-    """What `agent.json` says. `known` is False when it is missing or unreadable: nothing is concluded from it then.
-    `mcp_servers` have no tools yet."""
+    """What `agent.json` says. `known` is False when it is missing, as it may be beside a bare registry: nothing is
+    concluded from it then. `written_verdict` is the config of its verdict as it is in the file. `problems` are for its
+    pointers."""
 
-    known: bool
     problems: FileProblems
-    file: AgentFile = _UNREADABLE
-    verdict: AgentVerdict | None = None
-    parameters: Mapping[str, Parameter] = field(default_factory=dict)
-    mcp_servers: tuple[McpServer, ...] = ()
+    known: bool = True
+    file: AgentFile = _NO_FILE
+    written_verdict: JsonObject = field(default_factory=dict)
 
     @property
     def runner(self) -> RunnerKeys:
         """`runner` with its defaults."""
         return self.file.runner or RunnerKeys()
 
+    @property
+    def mcp_servers(self) -> tuple[McpServer, ...]:
+        """Its MCP servers, without tools."""
+        return tuple(
+            McpServer(
+                name=name,
+                command=(entry.command, *entry.args) if entry.command else (),
+                env=entry.env,
+                url=entry.url or "",
+                headers=entry.headers,
+            )
+            for name, entry in self.file.mcp_servers.items()
+        )
 
-def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: bool, may_lack: bool) -> Agent:
-    """Read and check `agent.json`; every problem goes to `diagnostics`. With `may_lack` the file may be missing."""
+    @property
+    def verdict_type(self) -> VerdictType | None:
+        """The type of its verdict; None while nothing is known of the agent."""
+        return VerdictType(self.runner.verdict.type or VerdictType.COUNT_ITERATION) if self.known else None
+
+
+def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, may_lack: bool) -> tuple[Agent | None, str]:
+    """Read `agent.json`: None after a fault in its shape. And the path of its registry, as far as it is readable. With
+    `may_lack` the file may be missing."""
     problems = diagnostics.of(AGENT_FILE)
     if may_lack and not folder.has(AGENT_FILE):
-        return Agent(known=False, problems=problems)
+        return Agent(known=False, problems=problems), DEFAULT_REGISTRY
     document = read_object(folder, problems, what="agent definition")
     if document is None:
-        return Agent(known=False, problems=problems)
+        return None, DEFAULT_REGISTRY
     layout = to_runner_layout(document, problems)
-    excused = frozenset({"/version", "/displayName", "/description"}) if is_flat(document) else frozenset()
-    file, problems = layout.read(AgentFile, problems, excused=excused)
-    runner = file.runner or RunnerKeys()
-    verdict = None  # without a runner nothing says which verdict was meant
-    if file.runner is not None:
-        written = node_at(layout.document, _AT / "config")
-        verdict = check_verdict(runner.verdict, written, problems, folder=folder, allow_custom=allow_custom)
-    reserved = run_variable_names(verdict.type if verdict else None)
-    parameters = check_parameters(file.parameters, problems, reserved=reserved)
+    file, problems = layout.read(FlatAgentFile if is_flat(document) else AgentFile, problems)
+    registry = node_at(layout.document, _REGISTRY_PATH)
+    config = node_at(layout.document, _AT / "config")
+    agent = None
+    if file is not None and _type((file.runner or RunnerKeys()).verdict.type, _AT / "type", problems):
+        agent = Agent(problems=problems, file=file, written_verdict=config if isinstance(config, dict) else {})
+    return agent, registry if isinstance(registry, str) else DEFAULT_REGISTRY
+
+
+def check_agent(agent: Agent, folder: AgentFolder) -> None:
+    """Check what agent.json says by itself."""
+    file, runner, problems = agent.file, agent.runner, agent.problems
+    check_parameters(file.parameters, problems, reserved=run_variable_names(agent.verdict_type))
     check_version(file.version, problems)
     check_models(runner.flow, Pointer("/runner/flow"), problems)
-    if file.name and file.name != folder.name:
+    if file.name != folder.name:
         message = f'"name" is "{file.name}", but the folder is "{folder.name}"'
         fix = f'Rename the folder to "{file.name}", or write "{folder.name}" here and as "agentId" of the registry.'
         problems.add("SF202", "/name", message, fix)
@@ -301,13 +323,11 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: b
             if tool.startswith(MCP_PREFIX):
                 fix = 'Tools of MCP servers go in "tools" of the steps that use them.'
             problems.add("SF210", at, message, fix)
-    servers = check_servers(file.mcp_servers, problems) if file.mcp_servers else ()
-    return Agent(known=True, problems=problems, file=file, verdict=verdict, parameters=parameters, mcp_servers=servers)
 
 
 def check_version(version: str | None, problems: FileProblems) -> None:
     """Warn about a version that is not three numbers (SF308)."""
-    if version and version.strip() and not re.fullmatch(r"\d+\.\d+\.\d+", version):
+    if version and not re.fullmatch(r"\d+\.\d+\.\d+", version):
         message = f'"version" is "{version}", which is not of the form 1.2.3'
         problems.add("SF308", "/version", message, "Write three numbers with dots between them.")
 
@@ -315,14 +335,12 @@ def check_version(version: str | None, problems: FileProblems) -> None:
 _PARAMETERS = Pointer("/parameters")
 
 
-def check_parameters(
-    parameters: Mapping[str, Parameter], problems: FileProblems, *, reserved: frozenset[str]
-) -> dict[str, Parameter]:
-    """Check the declared parameters and return them; `reserved` are names of run variables, which hide them."""
+def check_parameters(parameters: Mapping[str, Parameter], problems: FileProblems, *, reserved: frozenset[str]) -> None:
+    """Check the declared parameters; `reserved` are names of run variables, which hide them."""
     flags: dict[str, str] = {}
     for name, parameter in parameters.items():
         at = _PARAMETERS / name
-        if not (parameter.description or "").strip() and not problems.at(at / "description"):
+        if not (parameter.description or "").strip():
             message, fix = f'parameter "{name}" has no description', 'Say in "description" what the parameter is for.'
             problems.add("SF208", at, message, fix)
         if parameter.required and "default" in parameter.model_fields_set:
@@ -337,11 +355,6 @@ def check_parameters(
         elif parameter.cli:
             flags[parameter.cli] = name
         _check_rules(parameter, at, problems)
-    # A faulty one counts as given, so that its fault is not reported for each prompt that uses it.
-    return {
-        name: parameter.model_copy(update={"required": True}) if problems.at(_PARAMETERS / name) else parameter
-        for name, parameter in parameters.items()
-    }
 
 
 _TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "number": (int, float), "boolean": (bool,), "array": (list,)}

@@ -7,26 +7,27 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from stepflow.definition.check_models import CheckEntry, CheckRegistry, CheckStepEntry, PromptEntry, TransitionEntry
 from stepflow.definition.diagnostics import FileProblems, did_you_mean, list_words
-from stepflow.definition.file_models import CheckEntry, CheckRegistry, CheckStepEntry, PromptEntry, TransitionEntry
-from stepflow.definition.folder import beside, unsafe_reason
+from stepflow.definition.folder import beside
 from stepflow.definition.parsing import Pointer
 from stepflow.definition.prompts import Supply, check_stdin, values_in
-from stepflow.definition.steps import Node, check_key, check_parts
+from stepflow.definition.steps import Node, Nodes, check_key
 from stepflow.definition.texts import DEFAULT_EDITION, Address, PromptFiles
-from stepflow.domain.agent.definition import OutcomeRule, StepCheck, StepPrompt
+from stepflow.domain.agent.definition import OutcomeRule, SourceText, StepCheck, StepPrompt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import Intent, StepKind
 from stepflow.engine.prompt.render import INPUT_TEXT
 from stepflow.engine.prompt.variables import handoff_variable
 
-CheckNodes = dict[str, Node[CheckStepEntry]]
+CheckNodes = Nodes[CheckStepEntry]
 _ID_FORM = re.compile(r"s_[0-9a-fA-F]{4,8}")
 
 
 def read_check_steps(registry: CheckRegistry, problems: FileProblems) -> CheckNodes:
     """Check each step by itself."""
-    return {step_id: _check_node(step_id, entry, registry.steps, problems) for step_id, entry in registry.steps.items()}
+    steps = registry.steps
+    return Nodes(flow={step_id: _check_node(step_id, entry, steps, problems) for step_id, entry in steps.items()})
 
 
 def _check_node(
@@ -42,12 +43,9 @@ def _check_node(
         if one.key in keys:
             message = f'the handoff key "{one.key}" is declared twice'
             problems.report("SF708", at / "handoff" / index / "key", message, "Declare each key once.")
-        elif one.key:
+        else:
             keys[one.key] = at / "handoff" / index
     low, high = entry.iterations.min, entry.iterations.max
-    if low > high and not problems.at(at / "iterations"):
-        message = f'"iterations" has min {low}, which is more than max {high}'
-        problems.report("SF705", at / "iterations", message, "Make min at most max.")
     written = entry.check or CheckEntry()
     outcomes = {"onPass": written.on_pass, "onFail": written.on_fail}
     rules = {key: tuple(_outcome_rules(outcome, high)) if outcome else () for key, outcome in outcomes.items()}
@@ -84,9 +82,8 @@ def _check_outcomes(
 ) -> None:
     """Report an outcome that leads nowhere, and keys that are never reached."""
     if not any(rules.values()):
-        if not problems.failed_at(f"{re.escape(at)}/on(Pass|Fail)(/.*)?"):
-            message = 'neither "onPass" nor "onFail" of the check says what follows'
-            problems.report("SF702", at, message, 'Write "onPass", for example {"next": "<step id>"}.')
+        message = 'neither "onPass" nor "onFail" of the check says what follows'
+        problems.report("SF702", at, message, 'Write "onPass", for example {"next": "<step id>"}.')
         return
     for key, entry in outcomes.items():
         for name, target in (("next", entry.next), ("fallback", entry.fallback)) if entry else ():
@@ -96,7 +93,7 @@ def _check_outcomes(
         for name, why in _find_unreached(entry, high) if entry else ():
             message = f'"{name}" of "{key}" is never reached, because {why}'
             problems.report("SF709", at / key / name, message, "Remove the key, or leave it.")
-        if not rules[key] and not (key == "onFail" and high > 1) and not problems.at(at / key):
+        if not rules[key] and not (key == "onFail" and high > 1):
             message = f"nothing says what follows a {key[2:].lower()}, so it ends the run as failed"
             fix = f'Give "{key}" one of "next", "fallback", "retry" and "complete".'
             problems.report("SF706", at / key if entry else at, message, fix)
@@ -149,7 +146,7 @@ def _built_schema(entry: CheckStepEntry, check: StepCheck) -> JsonObject | None:
     required: list[JsonValue] = ["result"] if check.is_demanded and not asks else []
     properties["message"] = {"type": "string", "description": "what was done or found"}
     if check.handoff_keys:
-        described = {one.key: one.description for one in entry.handoff if one.key}
+        described = {one.key: one.description for one in entry.handoff}
         keys: JsonObject = {key: {"description": text} if text else {} for key, text in described.items()}
         properties["handoff"] = {"type": "object", "required": list(described), "properties": keys}
         required.append("handoff")
@@ -171,8 +168,8 @@ def add_aliases(
     `owners` holds the handoff variables so far and receives the added ones; `reserved` names mean something else. A
     second name that clashes with either is left out.
     """
-    prefixes = [(node, node.id[2:]) for node in nodes.values() if node.id.startswith("s_") and node.id != "s_"]
-    named = [(node, node.entry.prompt.c3) for node in nodes.values() if node.entry.prompt and node.entry.prompt.c3]
+    prefixes = [(node, node.id[2:]) for node in nodes.flow.values() if node.id.startswith("s_") and node.id != "s_"]
+    named = [(node, node.entry.prompt.c3) for node in nodes.flow.values() if node.entry.prompt and node.entry.prompt.c3]
     times = Counter(c3 for _, c3 in named)
     for node, prefix in (*prefixes, *(one for one in named if times[one[1]] == 1)):
         for key, named_at in node.handed.items():
@@ -186,30 +183,31 @@ def add_aliases(
                 problems.report("SF111", named_at, message, f'Use "{handoff_variable(node.id, key)}" in prompts.')
 
 
-_PARTS = ("c1", "c2", "c3", "edition", "adaptation")
-
-
 @dataclass(frozen=True, kw_only=True)
 class CheckPrompts:
     """Finds the prompts of the steps of a registry in the check dialect."""
 
     files: PromptFiles
-    nodes: Mapping[str, Node[CheckStepEntry]]
+    nodes: CheckNodes
     supply: Supply
     problems: FileProblems
 
-    def read(self) -> None:
-        """Give every step its prompt; a check that asks a question gets that as its own prompt."""
-        for node in self.nodes.values():
+    def read(self) -> dict[str, SourceText]:
+        """Give every step its prompt; a check that asks a question gets that as its own prompt. There are no
+        sections."""
+        for node in self.nodes.flow.values():
             check_stdin(node, self.problems)
             node.prompt = self._prompt(node, node.entry.prompt, node.at / "prompt")
             asked = node.entry.check.prompt if node.entry.check else None
             if node.check is not None and (question := self._prompt(node, asked, node.at / "check" / "prompt")):
                 node.check = replace(node.check, prompt=question)
+        return {}
 
     def _prompt(self, node: Node[CheckStepEntry], entry: PromptEntry | None, at: Pointer) -> StepPrompt | None:
-        if entry is None or not self._sound(entry, at):
+        if entry is None:
             return None
+        if entry.path is None and entry.fallback is not None:
+            self.problems.note_idle(at / "fallback", '"fallback" has no effect with an address, only with a "path"')
         if entry.path is not None:
             paths = [self.files.below_base(path) for path in (entry.path, entry.fallback) if path]
             prompt = next((prompt for path in paths if (prompt := self.files.read(path)) is not None), None)
@@ -231,23 +229,3 @@ class CheckPrompts:
             if not is_supplied and (gap := self.supply.find_gap(node.id, name)):
                 prompt.report("SF507", tag, *gap, self.problems)
         return StepPrompt(source=prompt.source, uses_stdin=uses_stdin, names=self.supply.names)
-
-    def _sound(self, entry: PromptEntry, at: Pointer) -> bool:
-        """Whether the reference is a safe path or a safe address."""
-        given = [key for key in _PARTS if getattr(entry, key) is not None]
-        fault = ""
-        if entry.path is not None and given:
-            fault = f'has both "path" and "{given[0]}"'
-        elif entry.path is None and not (entry.c1 and entry.c2 and entry.c3):
-            fault = 'has neither "path" nor "c1", "c2" and "c3"'
-        if fault and not self.problems.at(at):
-            fix = 'Write {"c1": "steps", "c2": "phase", "c3": "<name>"}, or {"path": "<file>"}.'
-            self.problems.report("SF701", at, f"the prompt reference {fault}", fix)
-        if entry.path is None and entry.fallback is not None:
-            self.problems.note_idle(at / "fallback", '"fallback" has no effect with an address, only with a "path"')
-        is_sound = check_parts(entry, _PARTS, at, self.problems)
-        for key, path in (("path", entry.path), ("fallback", entry.fallback)):
-            if path is not None and (reason := unsafe_reason(path)):
-                message = f'the prompt path "{path}" {reason}'
-                self.problems.report("SF109", at / key, message, "Name a file under the base path.")
-        return is_sound and not fault and not self.problems.at(at)

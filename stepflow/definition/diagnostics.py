@@ -97,12 +97,13 @@ class Diagnostics:
 
     #: Each problem with the words on its line that it is about, where the file is no JSON.
     collected: dict[Problem, str] = field(default_factory=dict)
-    #: File and pointer of each error: with one the definition must not run.
-    errors: set[tuple[str, str]] = field(default_factory=set)
-    #: The same for everything that contains an error.
-    faulty: set[tuple[str, str]] = field(default_factory=set)
     #: The JSON files that were parsed.
     positions: dict[str, Positions] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        """Whether there is an error: with one the definition must not run."""
+        return any(problem.severity is Severity.ERROR for problem in self.collected)
 
     def of(self, file: str, origin: Callable[[str], str] | None = None) -> FileProblems:
         """The same collection, for one file. `origin` maps a pointer that a check knows to the one in the file."""
@@ -176,11 +177,6 @@ class FileProblems:
             fix=fix,
         )
         self.diagnostics.collected[problem] = word
-        if problem.severity is Severity.ERROR:
-            self.diagnostics.errors.add((problem.file, problem.path))
-            parts = problem.path.split("/")
-            around = ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
-            self.diagnostics.faulty.update((problem.file, pointer) for pointer in around)
 
     def report(self, code: str, path: str, message: str, fix: str, *, severity: Severity | None = None) -> None:
         """Add a problem whose message begins with the step, the validator, … that `path` leads into."""
@@ -189,16 +185,6 @@ class FileProblems:
     def note_idle(self, path: str, message: str, what: str = "key") -> None:
         """Note something known that has no effect in this place (SF111)."""
         self.report("SF111", path, message, f"Remove the {what}, or leave it.")
-
-    def at(self, pointer: str) -> bool:
-        """Whether an error was reported at this pointer or below it."""
-        return (self.file, self.origin(pointer)) in self.diagnostics.faulty
-
-    def failed_at(self, pattern: str) -> bool:
-        """Whether an error was reported at a pointer that matches this pattern."""
-        return any(
-            file == self.file and re.fullmatch(pattern, path, re.DOTALL) for file, path in self.diagnostics.errors
-        )
 
 
 def owner(pointer: str) -> str:

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+import re
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import ConfigDict, Field, Strict, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    WithJsonSchema,
+    model_validator,
+)
 
+from stepflow.definition.diagnostics import format_value
+from stepflow.definition.file_values import PathPart, PathTemplate, dotted, inside, refuse
 from stepflow.domain.agent.agent_settings import (
     LARGEST_OUTPUT,
     NULL_ALLOWED,
@@ -16,9 +27,14 @@ from stepflow.domain.agent.agent_settings import (
     Parameter,
     StepCommand,
 )
+from stepflow.domain.agent.definition import ExitCode, OutputContains, OutputEmpty, OutputMatches, SuccessRule
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.proof import MOST_HUNKS, HunkPolicy
-from stepflow.domain.words import Effort, FailureAction, Network, PermissionMode, StepKind
+from stepflow.domain.words import Dialect, Effort, FailureAction, Network, PermissionMode, StepKind
+from stepflow.engine.gate import PatternFault, check_pattern
+
+_SCHEMAS_BASE = inside('the schemas base is "{}", which', "Name a folder of the agent.")
+
 
 AgentName = Annotated[str, Code(wrong="SF101"), Field(pattern=r"^[a-z][a-z0-9-]*$")]
 Mode = Annotated[PermissionMode, Strict(False)]
@@ -33,13 +49,13 @@ class PromptSettings(FileModel):
     """`runner.flow.prompts`."""
 
     no_effect = frozenset({"fallbackDir"})
-    registry: str | None = None
+    registry: Annotated[str, inside('the registry path "{}"', "Name a file inside the agent folder.")] | None = None
 
 
 class SchemaFiles(FileModel):
     """`runner.flow.schemas`."""
 
-    base: str | None = None
+    base: Annotated[str, _SCHEMAS_BASE] | None = None
     default: str | None = None
 
 
@@ -127,9 +143,21 @@ class RunnerKeys(FileModel):
     logging: Logging = Logging()
 
 
-#: `off` or a list of strings; `GuidanceFiles` reads it and reports each fault.
+#: No file is guidance.
+GUIDANCE_OFF = "off"
+
+
+def _check_guidance(value: JsonValue) -> JsonValue:
+    if value != GUIDANCE_OFF and not (isinstance(value, list) and all(isinstance(path, str) for path in value)):
+        message = f'"guidance" is {format_value(value)}, but it must be a list of files, or "{GUIDANCE_OFF}"'
+        raise refuse("SF106", message, 'Write ["AGENTS.md"], for example.')
+    return value
+
+
 Guidance = Annotated[
-    JsonValue, WithJsonSchema({"anyOf": [{"const": "off"}, {"type": "array", "items": {"type": "string"}}]})
+    Literal["off"] | list[str],
+    BeforeValidator(_check_guidance),
+    WithJsonSchema({"anyOf": [{"const": "off"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
 
 
@@ -152,7 +180,7 @@ class AgentFile(FileModel):
     version: str
     display_name: str
     description: str
-    guidance: Guidance = None
+    guidance: Guidance | None = None
     skills: list[str] = Field(default_factory=list)
     mcp_servers: dict[str, McpServerEntry] = Field(default_factory=dict)
     parameters: dict[str, Parameter] = Field(default_factory=dict)
@@ -178,15 +206,21 @@ SchemaRef = Annotated[
 ]
 
 
+_INTENT_PATH = dotted(
+    "SF324", '"intentField" is "{}", which is not a dotted path', 'Write names with dots, as in "next_action.action".'
+)
+_HANDOFF_PATH = dotted("SF106", 'the handoff field "{}" is not a dotted path')
+
+
 class GateEntry(FileModel):
     """`structuredGate`."""
 
     no_effect = frozenset({"targetMode"})
     allowed_intents: Annotated[list[str], Code("SF323")]
-    intent_field: Annotated[str, Code("SF324", "SF324")]
+    intent_field: Annotated[str, Code("SF324", "SF324"), _INTENT_PATH]
     intent_schema_ref: Annotated[str, Code("SF325", "SF325")]
-    target_field: str | None = None
-    handoff_fields: list[str] = Field(default_factory=list)
+    target_field: Annotated[str, dotted("SF106", '"targetField" is "{}", which is not a dotted path')] | None = None
+    handoff_fields: list[Annotated[str, _HANDOFF_PATH]] = Field(default_factory=list)
     fail_fast: bool = True
     fallback_intent: str | None = None
 
@@ -233,10 +267,10 @@ class StepEntry(StepSettings):
     no_effect = frozenset({"type", "description", "condition", "priority"})
     step_id: str
     step_kind: Annotated[StepKind, Strict(False)] | None = None
-    c2: str
-    c3: str
-    edition: str | None = None
-    adaptation: str | None = None
+    c2: PathPart
+    c3: PathPart
+    edition: PathPart | None = None
+    adaptation: PathPart | None = None
     fallback_key: str | None = None
     uv_variables: Annotated[list[str] | None, NULL_ALLOWED] = None
     output_schema_ref: SchemaRef = None
@@ -250,8 +284,8 @@ class PatternEntry(FileModel):
     """One value of `failurePatterns`."""
 
     description: str
-    edition: str
-    adaptation: str | None = None
+    edition: PathPart
+    adaptation: PathPart | None = None
     params: list[str] | None = None
 
 
@@ -264,10 +298,44 @@ KEYS_OF_COMMAND = ("successWhen", "guards", "guard")
 
 def _demand_by_type(schema: dict[str, Any]) -> None:
     """Let an editor demand `successWhen` of a command only, and refuse the keys of the other type."""
-    schema["required"].remove("successWhen")
     schema["if"] = {"properties": {"type": {"const": PROOF}}}
     schema["then"] = {"properties": dict.fromkeys(KEYS_OF_COMMAND, False)}
     schema["else"] = {"required": ["successWhen"], "properties": dict.fromkeys(KEYS_OF_PROOF, False)}
+
+
+def _check_guard(guard: str) -> str:
+    if not guard.strip("/") or ".." in guard.split("/"):
+        message = f'the guard "{guard}" is not a path pattern inside the repository'
+        raise refuse("SF109", message, "Write a pattern such as `tsconfig.json`.")
+    return guard
+
+
+def read_success_rule(rule: str) -> SuccessRule:
+    """What `successWhen` says. Raises an error of pydantic for what is not understood."""
+    word, colon, rest = rule.partition(":")
+    match word:
+        case "empty" if not colon:
+            return OutputEmpty()
+        case "exitCode" if re.fullmatch(r"-?[0-9]{1,5}", rest):
+            return ExitCode(code=int(rest))
+        case "contains" if rest:
+            return OutputContains(text=rest)
+        case "matches" if rest:
+            try:
+                check_pattern(rest)
+            except PatternFault as exc:
+                message = f'"successWhen" is "{rule}", whose pattern is not a valid regular expression ({exc})'
+                raise refuse("SF602", message, 'Write a valid regular expression after "matches:".') from exc
+            return OutputMatches(pattern=rest)
+        case _:
+            fix = 'Write "empty", "exitCode:N", "contains:TEXT" or "matches:REGEX".'
+            raise refuse("SF602", f'"successWhen" is "{rule}", which is not understood', fix)
+
+
+def _check_success_rule(rule: str) -> str:
+    if rule.strip():
+        read_success_rule(rule)
+    return rule
 
 
 class ValidatorEntry(FileModel):
@@ -277,16 +345,24 @@ class ValidatorEntry(FileModel):
 
     type: Annotated[Literal["command", "proof"], Code("SF601", "SF601")]
     command: Annotated[str, Code("SF601")]
-    success_when: Annotated[str, Code("SF601", "SF602")]
+    success_when: Annotated[str, Code("SF601", "SF602"), AfterValidator(_check_success_rule)] = ""
     failure_pattern: Annotated[str, Code("SF601")]
     extract_params: dict[str, str] = Field(default_factory=dict)
     recoverable_by_default: bool = True
     timeout: Annotated[float, Field(gt=0)] = 600
-    guards: list[str] = Field(default_factory=list)
+    guards: list[Annotated[str, AfterValidator(_check_guard)]] = Field(default_factory=list)
     guard: Literal["report", "block"] = "report"
     tests: Items[str] = ()
     hunks: Annotated[HunkPolicy, Strict(False)] = HunkPolicy.TELL
     max_hunks: AtLeastOne = MOST_HUNKS
+
+    @model_validator(mode="after")
+    def _check_type(self) -> Self:
+        if self.type != PROOF and not self.success_when.strip():
+            state = "empty" if "success_when" in self.model_fields_set else "missing"
+            fix = 'Write "successWhen": "empty", for example.'
+            raise refuse("SF601", f'the required key "successWhen" is {state}', fix)
+        return self
 
 
 class ConditionEntry(FileModel):
@@ -309,8 +385,8 @@ class ValidationStepEntry(FileModel):
     step_id: str
     name: str | None = None
     description: str | None = None
-    c2: str
-    c3: str
+    c2: PathPart
+    c3: PathPart
     validation_conditions: list[ConditionEntry]
     on_failure: Annotated[OnFailureKeys, Code(wrong="SF607", inside=True)] = OnFailureKeys()
     output_schema_ref: SchemaRef = None
@@ -328,11 +404,12 @@ class Registry(FileModel):
     """The keys that `steps_registry.json` has in both dialects."""
 
     for_editors: ClassVar[frozenset[str]] = frozenset({"$schema"})
+    dialect: ClassVar[Dialect]
     #: The first part of the addresses of prompts where no "c1" is written.
     default_c1: ClassVar[str] = ""
     agent_id: str | None = None
     version: str | None = None
-    c1: str | None = None
+    c1: PathPart | None = None
     entry_step: str | None = None
     entry_step_mapping: dict[str, str] = Field(default_factory=dict)
     entry_steps: EntrySteps = EntrySteps()
@@ -345,76 +422,15 @@ class Registry(FileModel):
 class GateRegistry(Registry):
     """`steps_registry.json` of the gate dialect."""
 
+    dialect = Dialect.GATE
+
     agent_id: str
     version: str
-    c1: str
-    prompts_base: Annotated[str | None, Field(alias="userPromptsBase")] = None
-    schemas_base: str | None = None
-    path_template: str | None = None
-    path_template_no_adaptation: str | None = None
+    c1: PathPart
+    prompts_base: Annotated[
+        Annotated[str, inside('"userPromptsBase" is "{}", which')] | None, Field(alias="userPromptsBase")
+    ] = None
+    schemas_base: Annotated[str, _SCHEMAS_BASE] | None = None
+    path_template: PathTemplate | None = None
+    path_template_no_adaptation: PathTemplate | None = None
     steps: dict[str, StepEntry]
-
-
-class PromptEntry(FileModel):
-    """A prompt by path, or by its C3L address."""
-
-    path: str | None = None
-    fallback: str | None = None
-    c1: str | None = None
-    c2: str | None = None
-    c3: str | None = None
-    edition: str | None = None
-    adaptation: str | None = None
-
-
-class TransitionEntry(FileModel):
-    """What an outcome leads to."""
-
-    next: Annotated[str | None, NULL_ALLOWED] = None
-    fallback: Annotated[str | None, NULL_ALLOWED] = None
-    retry: bool = False
-    max_retries: Annotated[AtLeastZero, Code(wrong="SF705")] = 0
-    complete: bool = False
-
-
-class CheckEntry(FileModel):
-    """`check` of a step."""
-
-    prompt: Annotated[PromptEntry | None, Code(wrong="SF701", inside=True)] = None
-    response_format: dict[str, JsonValue] | None = None
-    on_pass: TransitionEntry | None = None
-    on_fail: TransitionEntry | None = None
-
-
-class IterationsEntry(FileModel):
-    """`iterations` of a step."""
-
-    min: AtLeastOne = 1
-    max: AtLeastOne = 1
-
-
-class HandoffEntry(FileModel):
-    """One of `handoff`."""
-
-    key: Annotated[str, Code("SF708", "SF708"), Field(pattern=r"^[A-Za-z0-9_-]+$")]
-    description: str | None = None
-
-
-class CheckStepEntry(StepSettings):
-    """One value of `steps`."""
-
-    no_effect = frozenset({"variables", "customVariables", "description"})
-    id: str | None = None
-    prompt: Annotated[PromptEntry | None, Code("SF701", "SF701", inside=True)]
-    iterations: Annotated[IterationsEntry, Code(wrong="SF705", inside=True)] = IterationsEntry()
-    check: Annotated[CheckEntry | None, Code("SF702", "SF702")]
-    handoff: list[HandoffEntry] = Field(default_factory=list)
-
-
-class CheckRegistry(Registry):
-    """`steps_registry.json` of the check dialect."""
-
-    no_effect: ClassVar[frozenset[str]] = frozenset({"editions"})
-    default_c1: ClassVar[str] = "steps"
-    prompts_base: Annotated[str | None, Field(alias="basePath")] = None
-    steps: dict[str, CheckStepEntry]

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, list_words
 from stepflow.definition.file_models import Registry, RuleEntry, StepEntry, StepSettings
+from stepflow.definition.old_names import OLD_VERDICT_TYPES
 from stepflow.definition.parsing import Pointer
-from stepflow.definition.shapes import OLD_VERDICT_TYPES
 from stepflow.definition.steps import Node, Nodes, check_intent, fitting_intents
 from stepflow.domain.agent.definition import Branch, Gate, Target, Transition
 from stepflow.domain.flow import find_continuation
 from stepflow.domain.words import Dialect, FollowUpKind, Intent, Permission, StepKind, VerdictType
 
 
-def add_edges(nodes: Nodes, problems: FileProblems) -> None:
+def add_edges(nodes: Nodes[StepEntry], problems: FileProblems) -> None:
     """Read every transition of every flow step. `repeat` is added; `next` without a rule is left to the router."""
     for node in nodes.flow.values():
         node.edges = _Rules(node=node, nodes=nodes, problems=problems).read()
@@ -42,7 +42,7 @@ class _Rules:
     """Reads the rules of one step."""
 
     node: Node[StepEntry]
-    nodes: Nodes
+    nodes: Nodes[StepEntry]
     problems: FileProblems
 
     def read(self) -> dict[Intent, Transition]:
@@ -67,8 +67,6 @@ class _Rules:
             return True
         if self.node.gate is None or not self.node.gate.allowed or intent in (*self.node.gate.allowed, Intent.REPEAT):
             return False
-        if self.problems.at(self.node.at / "structuredGate"):  # what it allows is not known
-            return True
         message = f'there is a rule for "{intent}", which is not among "allowedIntents"'
         self.problems.report("SF342", at, message, f'Remove the rule, or allow "{intent}".')
         return True
@@ -77,9 +75,8 @@ class _Rules:
         if "condition" in entry.model_fields_set or "targets" in entry.model_fields_set:
             return self.branch(intent, entry, at)
         if "target" not in entry.model_fields_set:
-            if not self.problems.at(at / "target"):
-                message = f'the rule for "{intent}" has neither "target" nor "condition" and "targets"'
-                self.problems.report("SF107", at, message, 'Write {"target": "<step id>"}.')
+            message = f'the rule for "{intent}" has neither "target" nor "condition" and "targets"'
+            self.problems.report("SF107", at, message, 'Write {"target": "<step id>"}.')
             return None
         if entry.target is None and intent not in (Intent.CLOSING, Intent.REPEAT, Intent.ABORT):
             message = f'the target of "{intent}" is null, but only "closing" ends the flow'
@@ -95,10 +92,9 @@ class _Rules:
             return None
         if not entry.condition or not entry.targets:
             missing = "targets" if entry.condition else "condition"
-            if not self.problems.at(at / missing):
-                message = f'the rule for "{intent}" needs "{missing}", which is missing or empty'
-                fix = 'Write "condition" (a handoff field) and "targets" (value to step id).'
-                self.problems.report("SF107", at, message, fix)
+            message = f'the rule for "{intent}" needs "{missing}", which is missing or empty'
+            fix = 'Write "condition" (a handoff field) and "targets" (value to step id).'
+            self.problems.report("SF107", at, message, fix)
             return None
         fields = self.node.gate.handoff_fields if self.node.gate else ()
         known = {*fields, *(path.rpartition(".")[2] for path in fields)}
@@ -146,12 +142,12 @@ def _no_flow_step(step_id: str, flow: Collection[str], sections: Collection[str]
     return "is a section" if step_id in sections else f"does not exist{did_you_mean(step_id, flow)}"
 
 
-def _check_missing(node: Node[StepEntry], gate: Gate, nodes: Nodes, problems: FileProblems) -> None:
+def _check_missing(node: Node[StepEntry], gate: Gate, nodes: Nodes[StepEntry], problems: FileProblems) -> None:
     rules = node.entry.transitions or {}
     at = node.at / "transitions"
     misspelled = {closest_match(word, Intent) for word in rules if word not in list(Intent)}
     for intent in gate.allowed:
-        if intent in rules or intent in misspelled or intent is Intent.REPEAT or problems.at(at / intent):
+        if intent in rules or intent in misspelled or intent is Intent.REPEAT:
             continue
         if intent not in fitting_intents(node.kind):
             continue  # that it may not be allowed at all was reported
@@ -164,7 +160,7 @@ def _check_missing(node: Node[StepEntry], gate: Gate, nodes: Nodes, problems: Fi
             problems.report("SF341", at, f'the intent "{intent}" is allowed, but no rule says where it goes', fix)
 
 
-def _following(node: Node[StepEntry], nodes: Nodes) -> set[str]:
+def _following(node: Node[StepEntry], nodes: Nodes[StepEntry]) -> set[str]:
     gate = node.gate
     if gate is not None and Intent.JUMP in gate.allowed and gate.target_field:
         return set(nodes.flow)
@@ -190,13 +186,10 @@ class Entries:
 
 
 def check_entries(
-    registry: Registry,
-    flow: Collection[str],
-    sections: Collection[str],
-    verdict: VerdictType | None,
-    problems: FileProblems,
+    registry: Registry, nodes: Nodes[StepSettings], verdict: VerdictType | None, problems: FileProblems
 ) -> Entries:
     """Check the entry steps and return them. Without a known verdict no problem says which of them is missing."""
+    flow, sections = nodes.flow, nodes.sections
     chosen, mapping = registry.entry_step, registry.entry_step_mapping
     named = {} if chosen is None else {Pointer("/entryStep"): chosen}
     follow_ups = {
@@ -212,7 +205,7 @@ def check_entries(
             problems.add("SF310", at, message, f"Use {list_words(VerdictType)}.")
         elif kind == verdict:
             chosen = step_id
-    if chosen is None and not problems.at("/entryStep") and not problems.at("/entryStepMapping"):
+    if chosen is None:
         fix = 'Add the verdict type to "entryStepMapping", or write "entryStep".'
         if verdict is not None:
             message = f'there is no entry step for the verdict type "{verdict}"'
@@ -324,7 +317,9 @@ def reached_from(starts: Iterable[str], following: Mapping[str, set[str]]) -> se
     return reached
 
 
-def check_verdict_fits(nodes: Nodes, entries: Entries, verdict: VerdictType | None, problems: FileProblems) -> None:
+def check_verdict_fits(
+    nodes: Nodes[StepSettings], entries: Entries, verdict: VerdictType | None, problems: FileProblems
+) -> None:
     """Without gates the verdict runs the flow, so it must be a verdict that can (SF206)."""
     if nodes.gated or verdict is None:
         return
@@ -332,8 +327,8 @@ def check_verdict_fits(nodes: Nodes, entries: Entries, verdict: VerdictType | No
     if verdict is VerdictType.DETECT_GRAPH:
         message = 'the verdict type "detect:graph" needs a registry with gates or checks, and this one has neither'
         problems.add("SF206", "/steps", message, fix)
-    begins = dict.fromkeys((entries.step, *entries.follow_ups.values()))
-    for node in (nodes.flow[step_id] for step_id in begins if step_id in nodes.flow):
-        if verdict is VerdictType.POLL_STATE and node.kind is not StepKind.CLOSURE:
+    begins = {entries.step, *entries.follow_ups.values()}
+    for node in nodes.flow.values():
+        if node.id in begins and verdict is VerdictType.POLL_STATE and node.kind is not StepKind.CLOSURE:
             message = f'without gates, "poll:state" must begin with a closure step, but "{node.id}" is not one'
             problems.add("SF206", node.at, message, fix)

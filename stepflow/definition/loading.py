@@ -11,6 +11,8 @@ from pydantic.alias_generators import to_snake
 from stepflow.definition.agent import (
     MODEL_KEYS,
     Agent,
+    build_verdict,
+    check_agent,
     check_models,
     check_version,
     read_agent,
@@ -19,11 +21,11 @@ from stepflow.definition.agent import (
 )
 from stepflow.definition.builtin import BUILTIN, PREFIX, NewCheck, builtin_root
 from stepflow.definition.check_dialect import CheckPrompts, add_aliases, read_check_steps
+from stepflow.definition.check_models import CheckRegistry
 from stepflow.definition.diagnostics import Diagnostics, FileProblems, list_words
-from stepflow.definition.file_models import PROOF, CheckRegistry, GateRegistry, Registry, StepEntry, StepSettings
+from stepflow.definition.file_models import GateRegistry, Registry, StepEntry, StepSettings
 from stepflow.definition.folder import AgentFolder, Located, NoAgent, locate_agent, read_object, unsafe_reason
 from stepflow.definition.graph import (
-    Entries,
     add_edges,
     check_approvals,
     check_entries,
@@ -31,35 +33,32 @@ from stepflow.definition.graph import (
     check_verdict_fits,
     lost_values,
 )
-from stepflow.definition.mcp import LOCK_FILE, LockedServers, read_lock
+from stepflow.definition.mcp import LockedServers, check_servers, read_lock
+from stepflow.definition.old_names import to_new_names
 from stepflow.definition.parsing import Pointer
 from stepflow.definition.prompts import GatePrompts, Supply, read_system_prompt
 from stepflow.definition.rule_of_two import UNKNOWN, Circumstances, check_bounds, find_exposures, report_exposures
 from stepflow.definition.schemas import SchemaFolder
-from stepflow.definition.shapes import to_new_names
-from stepflow.definition.steps import Node, StepTools, detect_dialect, name_handoffs, read_gate_steps
+from stepflow.definition.steps import Node, Nodes, StepTools, detect_dialect, name_handoffs, read_gate_steps
 from stepflow.definition.texts import GuidanceFiles, open_prompts, read_skills
 from stepflow.definition.validators import ValidationBuilder, entry_of
 from stepflow.domain.agent.agent_settings import KNOWN_TOOL_NAMES, McpServer, Rung
 from stepflow.domain.agent.definition import (
     DEFAULT_MODEL,
     AgentDefinition,
+    AgentVerdict,
     Inspection,
     SourceText,
     Step,
     ValidationEntry,
 )
-from stepflow.domain.json import JsonObject
 from stepflow.domain.text import count
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Permission, PermissionMode, StepKind
 from stepflow.engine.prompt.variables import run_variable_names
 from stepflow.errors import DefinitionError, Problem, Severity
 
-DEFAULT_REGISTRY = "steps_registry.json"
 DEFAULT_SCHEMAS_BASE = "schemas"
 DEFAULT_FORMAT_RETRIES = 2
-
-_REGISTRY_PATH = "/runner/flow/prompts/registry"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +143,12 @@ def read_servers(path: str | Path, *, root: Path | None = None) -> tuple[McpServ
     except NoAgent as exc:
         raise DefinitionError("There is no such agent.", problems=(exc.problem,)) from exc
     folder = AgentFolder(located.folder, root=located.root)
-    agent = read_agent(folder, diagnostics, allow_custom=True, may_lack=False)
-    if diagnostics.errors:
+    agent, _ = read_agent(folder, diagnostics, may_lack=False)
+    if agent is not None:
+        check_agent(agent, folder)
+        check_servers(agent)
+        build_verdict(agent, folder, allow_custom=True)
+    if agent is None or diagnostics.failed:
         problems = diagnostics.inspection(prefix=folder.prefix, texts=folder.texts).problems
         raise DefinitionError("The agent's MCP servers could not be read.", problems=problems)
     return agent.mcp_servers
@@ -168,148 +171,144 @@ def _load(
     except NoAgent as exc:
         return None, Inspection(problems=(exc.problem,))
     loader = _AgentLoader(located, options, repository or located.root)
-    definition, folder = loader.load(located.registry), loader.folder
+    definition, folder = loader.load(), loader.folder
     inspection = replace(
         loader.diagnostics.inspection(prefix=folder.prefix, texts=folder.texts),
         folder=str(folder.path),
         prefix=folder.prefix,
-        mcp_tools=tuple(name for names in loader.locked.offered.values() for name in names),
+        mcp_tools=tuple(name for names in loader.locked.offered.values() for name in names) if loader.locked else None,
         exposures=find_exposures(definition, options.circumstances) if definition else (),
     )
-    if definition is None or loader.diagnostics.errors:
+    if definition is None or loader.diagnostics.failed:
         return None, inspection
     return replace(definition, problems=inspection.problems), inspection
 
 
-#: Errors in these places change which step follows which: what a broken graph reaches means nothing.
-_GRAPH_PLACES = {
-    Dialect.GATE: r"/steps(/[^/]+(/(stepKind|c2|transitions|structuredGate)(/.*)?)?)?|/entryStep.*",
-    Dialect.CHECK: r"/steps(/[^/]+(/check(/on(Pass|Fail)(/.*)?)?)?)?|/entryStep.*",
-}
-
-
 class _AgentLoader:
-    """What is known about an agent before its registry is read, and how that becomes the definition."""
+    """Reads the files of an agent, and compiles them to its definition.
+
+    Problems of shape come first, all of them. The rules are checked for files whose shape is sound: what a run can
+    reach when every other rule holds, so that one broken reference is one problem.
+    """
 
     def __init__(self, located: Located, options: LoadOptions, repository: Path) -> None:
-        self.options = options
+        self.options, self.repository = options, repository
         self.diagnostics = Diagnostics()
         self.folder = AgentFolder(located.folder, root=located.root)
-        self.agent = read_agent(
-            self.folder, self.diagnostics, allow_custom=options.allow_custom_verdict, may_lack=options.bare_registry
-        )
-        self.system_prompt = read_system_prompt(self.agent, self.folder)
-        self.locked = LockedServers()
-        if self.agent.mcp_servers or self.folder.has(LOCK_FILE):
-            self.locked = read_lock(self.agent.mcp_servers, self.folder, self.agent.problems)
-        self.guidance = GuidanceFiles(repository, self.agent)
-        self.skills = read_skills(repository, self.agent)
+        self.agent, file = read_agent(self.folder, self.diagnostics, may_lack=options.bare_registry)
+        self.locked: LockedServers | None = None
+        self.registry_file = located.registry or file
 
-    def load(self, registry_file: str | None) -> AgentDefinition | None:
+    def load(self) -> AgentDefinition | None:
         """The definition without its problems; None when the agent has any error."""
-        file = registry_file or self.agent.runner.flow.prompts.registry
-        file = DEFAULT_REGISTRY if file is None else file
-        if reason := unsafe_reason(file):
-            fix = "Name a file inside the agent folder."
-            self.agent.problems.add("SF109", _REGISTRY_PATH, f'the registry path "{file}" {reason}', fix)
+        registry, problems = self.read_registry()
+        is_sound = not self.diagnostics.failed
+        if self.agent is not None:
+            self.locked = read_lock(self.agent, self.folder)
+        if registry is None or self.agent is None or not is_sound:
             return None
-        problems = self.diagnostics.of(file)
+        return self.compile(registry, self.agent, problems)
+
+    def read_registry(self) -> tuple[GateRegistry | CheckRegistry | None, FileProblems]:
+        """The registry, None after a fault in its shape, and its problems."""
+        problems = self.diagnostics.of(self.registry_file)
+        if unsafe_reason(self.registry_file):
+            return None, problems
         document = read_object(self.folder, problems, what="registry")
         dialect = detect_dialect(document, problems) if document is not None else None
         if document is None or dialect is None:
-            return None
-        return self.compile(document, dialect, problems)
-
-    def compile(self, document: JsonObject, dialect: Dialect, problems: FileProblems) -> AgentDefinition | None:
-        """Check and compile a registry; None when the agent has an error."""
-        agent = self.agent
-        renamed = to_new_names(document)
+            return None, problems
         model: type[GateRegistry | CheckRegistry] = GateRegistry if dialect is Dialect.GATE else CheckRegistry
-        registry, problems = renamed.read(model, problems, excused=_proofs_without_rule(renamed.document))
+        return to_new_names(document).read(model, problems)
+
+    def compile(
+        self, registry: GateRegistry | CheckRegistry, agent: Agent, problems: FileProblems
+    ) -> AgentDefinition | None:
+        """Check and compile the files; None when the agent has an error."""
+        if agent.known:
+            check_agent(agent, self.folder)
+        check_servers(agent)
+        verdict = build_verdict(agent, self.folder, allow_custom=self.options.allow_custom_verdict)
+        system_prompt = read_system_prompt(agent, self.folder)
+        guidance, skills = GuidanceFiles(self.repository, agent), read_skills(self.repository, agent)
         _check_names(registry, agent, problems)
-        verdict = agent.verdict.type if agent.verdict else None
         schemas = _open_schemas(registry, agent, self.folder, problems)
         files = open_prompts(registry, self.folder, problems, agent.runner.integrations.github)
-        nodes: Mapping[str, Node[StepSettings]]
-        sections: Collection[str] = ()
-        texts: Mapping[str, SourceText] = {}
+        nodes: Nodes[StepSettings]
+        prompts: GatePrompts | CheckPrompts
         if isinstance(registry, GateRegistry):
             violations = self.options.allow_spec_violations
-            gated = read_gate_steps(registry, schemas, problems, allow_spec_violations=violations)
+            nodes = gated = read_gate_steps(registry, schemas, problems, allow_spec_violations=violations)
             add_edges(gated, problems)
-            nodes, sections = gated.flow, gated.sections
-            owners = name_handoffs(nodes, "field", problems)
         else:
-            checked = nodes = read_check_steps(registry, problems)
-            owners = name_handoffs(nodes, "key", problems)
-            taken = run_variable_names(verdict) | agent.parameters.keys()
+            nodes = checked = read_check_steps(registry, problems)
+        owners = name_handoffs(nodes, problems)
+        if isinstance(registry, CheckRegistry):
+            taken = run_variable_names(agent.verdict_type) | agent.file.parameters.keys()
             add_aliases(checked, owners, taken, problems)
-        entries = check_entries(registry, nodes, sections, verdict, problems)
-        check_approvals(nodes, entries, problems)
-        check_bounds(agent, nodes.values(), problems)
-        StepTools(agent, self.locked, problems).read(nodes.values())
-        for node in nodes.values():
-            node.guidance = self.guidance.of_step(node.entry.guidance, node.at / "guidance", problems)
+        entries = check_entries(registry, nodes, agent.verdict_type, problems)
         lost: dict[tuple[str, str], str] = {}
-        if not problems.failed_at(_GRAPH_PLACES[dialect]):
-            check_graph(nodes, entries, dialect, problems)
-            lost = lost_values(nodes, entries, {name: step_id for name, (step_id, _) in owners.items()})
-
-        supply = Supply(agent.parameters, owners, verdict, lost=lost, known=agent.known)
+        if not self.diagnostics.failed:
+            check_graph(nodes.flow, entries, registry.dialect, problems)
+            lost = lost_values(nodes.flow, entries, {name: step_id for name, (step_id, _) in owners.items()})
+        check_verdict_fits(nodes, entries, agent.verdict_type, problems)
+        check_approvals(nodes.flow, entries, problems)
+        check_bounds(agent, nodes.flow.values(), problems)
+        StepTools(agent, self.locked or LockedServers(), problems).read(nodes.flow.values())
+        for node in nodes.flow.values():
+            node.guidance = guidance.of_step(node.entry.guidance, node.at / "guidance", problems)
+        supply = Supply(agent.file.parameters, owners, agent.verdict_type, lost=lost, known=agent.known)
         if isinstance(registry, GateRegistry):
-            check_verdict_fits(gated, entries, verdict, problems)
-            texts = GatePrompts(files=files, nodes=gated, supply=supply, problems=problems).read()
-        elif files:
-            CheckPrompts(files=files, nodes=checked, supply=supply, problems=problems).read()
-        builder = ValidationBuilder(
+            prompts = GatePrompts(files=files, nodes=gated, supply=supply, problems=problems)
+        else:
+            prompts = CheckPrompts(files=files, nodes=checked, supply=supply, problems=problems)
+        texts = prompts.read()
+        validation = ValidationBuilder(
             registry=registry,
-            closures=tuple(node.id for node in nodes.values() if node.kind is StepKind.CLOSURE),
-            verdict=verdict,
+            closures=tuple(node.id for node in nodes.flow.values() if node.kind is StepKind.CLOSURE),
+            verdict=agent.verdict_type,
             problems=problems,
             schemas=schemas,
             prompts=files,
             supply=supply,
             programs=self.options.programs,
-        )
-        validation = builder.entries()
-        if problems.diagnostics.errors:
+        ).entries()
+        if self.diagnostics.failed or verdict is None or system_prompt is None or entries.step is None:
             return None
-        steps = {name: _step(node, agent, validation) for name, node in nodes.items()}
-        return self.define(dialect, steps, entries, problems, sections=texts)
+        definition = replace(
+            self.define(agent, registry.dialect, verdict, system_prompt, entry_step=entries.step),
+            steps={name: _step(node, agent, validation) for name, node in nodes.flow.items()},
+            entry_steps=entries.follow_ups,
+            sections=texts,
+            guidance=guidance.shared,
+            skills=skills,
+        )
+        report_exposures(definition, self.options.circumstances, problems)
+        return replace(definition, digest=self.folder.digest(_other_texts(definition)))
 
     def define(
-        self,
-        dialect: Dialect,
-        steps: Mapping[str, Step],
-        entries: Entries,
-        problems: FileProblems,
-        *,
-        sections: Mapping[str, SourceText],
-    ) -> AgentDefinition | None:
-        """The definition, once the rule of two was applied to it; None if its verdict or its first step is unknown."""
-        file, runner, verdict = self.agent.file, self.agent.runner, self.agent.verdict
-        if verdict is None or self.system_prompt is None or entries.step is None:
-            return None
+        self, agent: Agent, dialect: Dialect, verdict: AgentVerdict, system_prompt: SourceText, *, entry_step: str
+    ) -> AgentDefinition:
+        """What agent.json alone decides."""
+        file, runner = agent.file, agent.runner
         tools = runner.boundaries.allowed_tools
         everything = tools is None or "*" in tools
         if dialect is Dialect.CHECK:  # whose own limit a written one can only lower
             most = min(runner.verdict.config.max_iterations or CHECK_DIALECT_LIMIT, CHECK_DIALECT_LIMIT)
             verdict = replace(verdict, limits=replace(verdict.limits, iterations=most))
-        definition = AgentDefinition(
-            name=file.name or self.folder.name,
+        return AgentDefinition(
+            name=file.name,
             version=file.version,
-            display_name=file.display_name or file.name or self.folder.name,
+            display_name=file.display_name or file.name,
             description=file.description,
             folder=self.folder.prefix,
             dialect=dialect,
             digest="",
-            steps=steps,
-            entry_step=entries.step,
-            entry_steps=entries.follow_ups,
+            steps={},
+            entry_step=entry_step,
             verdict=verdict,
-            system_prompt=self.system_prompt,
-            sections=sections,
-            parameters=self.agent.parameters,
+            system_prompt=system_prompt,
+            parameters=file.parameters,
             models=read_rungs(runner.flow) or (Rung(model=DEFAULT_MODEL),),
             fallback=read_fallback(runner.flow),
             allowed_tools=None if everything else frozenset(tools or ()) & frozenset(KNOWN_TOOL_NAMES),
@@ -318,12 +317,8 @@ class _AgentLoader:
             budget_usd=runner.boundaries.budget_usd,
             anyone_may_start=file.started_by is not None,
             github=runner.integrations.github,
-            mcp_servers=self.locked.servers,
-            guidance=self.guidance.shared,
-            skills=self.skills,
+            mcp_servers=self.locked.servers if self.locked else (),
         )
-        report_exposures(definition, self.options.circumstances, problems)
-        return replace(definition, digest=self.folder.digest(_other_texts(definition)))
 
 
 def _other_texts(agent: AgentDefinition) -> dict[str, str]:
@@ -335,17 +330,6 @@ def _other_texts(agent: AgentDefinition) -> dict[str, str]:
     others = {f"guidance:{text.file}": text.text for text in agent.all_guidance}
     others |= {f"template:{text.template}": text.text for text in shipped if text.template}
     return others | {skill.address(file): text for skill in agent.skills for file, text in skill.files.items()}
-
-
-def _proofs_without_rule(document: JsonObject) -> frozenset[str]:
-    """The pointers of `successWhen` in the validators that prove the change, which do not have it."""
-    validators = document.get("validators")
-    entries = validators.items() if isinstance(validators, dict) else ()
-    return frozenset(
-        Pointer("/validators") / name / "successWhen"
-        for name, entry in entries
-        if isinstance(entry, dict) and entry.get("type") == PROOF
-    )
 
 
 def _check_names(registry: GateRegistry | CheckRegistry, agent: Agent, problems: FileProblems) -> None:
@@ -366,21 +350,12 @@ def _check_names(registry: GateRegistry | CheckRegistry, agent: Agent, problems:
                 problems.note_idle(at / key, f'"{key}" has no effect where a command answers instead of the model')
 
 
-def _open_schemas(registry: Registry, agent: Agent, folder: AgentFolder, problems: FileProblems) -> SchemaFolder | None:
-    """None when the schemas base cannot be used; no problem is about schemas then."""
+def _open_schemas(registry: Registry, agent: Agent, folder: AgentFolder, problems: FileProblems) -> SchemaFolder:
     own = registry.schemas_base if isinstance(registry, GateRegistry) else None
     settings = agent.runner.flow.schemas
-    base = own if own is not None else settings.base if settings.base is not None else DEFAULT_SCHEMAS_BASE
-    if reason := unsafe_reason(base):
-        message, fix = f'the schemas base is "{base}", which {reason}', "Name a folder of the agent."
-        if own is not None:
-            problems.add("SF109", "/schemasBase", message, fix)
-        else:
-            agent.problems.add("SF109", "/runner/flow/schemas/base", message, fix)
-        return None
     return SchemaFolder(
         folder=folder,
-        base=folder.base(base),
+        base=folder.base(own or settings.base or DEFAULT_SCHEMAS_BASE),
         default=settings.default,
         agent_id=registry.agent_id or agent.file.name or folder.name,
         registry=problems,
@@ -407,9 +382,7 @@ def _step(node: Node[StepSettings], agent: Agent, validation: Mapping[str, Valid
         effort=entry.effort or agent.runner.flow.effort,
         max_output_tokens=entry.max_output_tokens or agent.runner.flow.max_output_tokens,
         permission_mode=entry.permission_mode,
-        validation=entry_of(node.id, validation, agent.verdict.type if agent.verdict else None)
-        if node.kind is StepKind.CLOSURE
-        else None,
+        validation=entry_of(node.id, validation, agent.verdict_type) if node.kind is StepKind.CLOSURE else None,
         command=node.command,
         aliases=node.aliases,
         approval=Permission(entry.approval.by) if entry.approval and entry.approval.by else None,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from stepflow.definition.agent import Agent
 from stepflow.definition.diagnostics import FileProblems, did_you_mean
 from stepflow.definition.file_models import McpServerEntry
 from stepflow.definition.folder import AgentFolder, read_object
@@ -32,17 +33,13 @@ _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
-def check_servers(entries: Mapping[str, McpServerEntry], problems: FileProblems) -> tuple[McpServer, ...]:
-    """Check `mcpServers` and return the servers, without tools."""
-    servers: list[McpServer] = []
-    for name, entry in entries.items():
+def check_servers(agent: Agent) -> None:
+    """Check `mcpServers`."""
+    for name, entry in agent.file.mcp_servers.items():
         at = Pointer("/mcpServers") / name
-        _check_server(name, entry, at, problems)
-        _check_headers(entry.headers, at / "headers", problems)
-        _check_credentials(entry, at, problems)
-        command = (entry.command, *entry.args) if entry.command else ()
-        servers.append(McpServer(name=name, command=command, env=entry.env, url=entry.url or "", headers=entry.headers))
-    return tuple(servers)
+        _check_server(name, entry, at, agent.problems)
+        _check_headers(entry.headers, at / "headers", agent.problems)
+        _check_credentials(entry, at, agent.problems)
 
 
 def _check_server(name: str, entry: McpServerEntry, at: Pointer, problems: FileProblems) -> None:
@@ -50,10 +47,9 @@ def _check_server(name: str, entry: McpServerEntry, at: Pointer, problems: FileP
         message = "this name cannot be part of the names of its tools"
         problems.report("SF211", at, message, 'Use letters and digits, with single "-" or "_" between them.')
     if bool(entry.command) == bool(entry.url):
-        if not problems.at(at / "command") and not problems.at(at / "url"):
-            message = f'it has {"both" if entry.url else "neither"} "command" {"and" if entry.url else "nor"} "url"'
-            fix = 'Write "command" for a program that runs in the sandbox, or "url" for a server to call over https.'
-            problems.report("SF211", at, message, fix)
+        message = f'it has {"both" if entry.url else "neither"} "command" {"and" if entry.url else "nor"} "url"'
+        fix = 'Write "command" for a program that runs in the sandbox, or "url" for a server to call over https.'
+        problems.report("SF211", at, message, fix)
         return
     kind, key = ("http", "url") if entry.url else ("stdio", "command")
     if entry.type not in (None, kind):
@@ -138,8 +134,11 @@ class LockedServers:
     offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def read_lock(servers: tuple[McpServer, ...], folder: AgentFolder, problems: FileProblems) -> LockedServers:
-    """The servers with the tools that the agent's lock file pins; `problems` are for agent.json."""
+def read_lock(agent: Agent, folder: AgentFolder) -> LockedServers:
+    """The agent's servers with the tools that its lock file pins."""
+    servers, problems = agent.mcp_servers, agent.problems
+    if not servers and not folder.has(LOCK_FILE):
+        return LockedServers()
     lock = problems.diagnostics.of(LOCK_FILE)
     fix = f"Run `stepflow mcp lock {folder.name}`, read what it changed, and commit it."
     entries = _read_entries(folder, lock, fix) if folder.has(LOCK_FILE) else {}
@@ -177,8 +176,7 @@ def _pin(
     """The server with its tools and their digest, or unchanged after a problem."""
     if entry is None:
         at = Pointer("/mcpServers") / server.name
-        if not problems.at(at):
-            problems.report("SF213", at, f'"{LOCK_FILE}" does not pin its tools', fix)
+        problems.report("SF213", at, f'"{LOCK_FILE}" does not pin its tools', fix)
         return server
     if entry.digest != digest_of(entry.tools):
         at = Pointer("/servers") / server.name / "digest"

@@ -169,13 +169,10 @@ def check_stdin(node: Node[StepSettings], problems: FileProblems) -> None:
 
 @dataclass(kw_only=True)
 class GatePrompts:
-    """Finds the prompt of every step; each section is looked up when the first prompt includes it.
+    """Finds the prompt of every step; each section is looked up when the first prompt includes it."""
 
-    Without `files`, when their place is unknown, only the registry's own keys about prompts are checked.
-    """
-
-    files: PromptFiles | None
-    nodes: Nodes
+    files: PromptFiles
+    nodes: Nodes[StepEntry]
     supply: Supply
     problems: FileProblems
     sections: dict[str, Prompt] = field(default_factory=dict)
@@ -207,8 +204,7 @@ class GatePrompts:
     def _find(self, node: Node[StepEntry], fallback: Prompt | None) -> Prompt | None:
         """The text to render; None after a problem was reported, or when the address is not sound."""
         entry, files = node.entry, self.files
-        unsound = any(self.problems.at(node.at / key) for key in ("c2", "c3", "edition", "adaptation"))
-        if files is None or not entry.c2 or not entry.c3 or unsound or (node.kind is None and node.gate is not None):
+        if node.kind is None and node.gate is not None:
             return None
         address = Address(c2=entry.c2, c3=entry.c3, edition=entry.edition or DEFAULT_EDITION)
         prompt = files.find(node.kind, address, entry.adaptation, node.at)
@@ -263,8 +259,8 @@ class GatePrompts:
 
     def _check_variables(self, parts: list[tuple[Node[StepEntry], Prompt]], step: StepPrompt) -> None:
         """Check the variables of a prompt and of its sections, each with the step or section that declares them."""
-        if any(self.problems.at(owner.at / "uvVariables") or not text.usable for owner, text in parts):
-            return  # what is declared, or what is used, is not known
+        if not all(text.usable for _, text in parts):
+            return  # what is used is not known
         node = parts[0][0]
         inputs = {one.name for one in step.inputs}
         inputs |= {handoff_variable(one.step_id, one.key) for one in step.inputs if one.default is not None}
@@ -324,11 +320,11 @@ class GatePrompts:
         key = origin[len(step_id) + 1 :] if step_id else ""
         gate = flow[step_id].gate if step_id in flow else None
         keys = [one for path in gate.handoff_fields for one in (path, path.rpartition(".")[2])] if gate else []
-        if origin and not step_id:
+        if not step_id:
             message = f'the input "{name}" is from "{origin}", which is not "<step id>.<key>"'
             fix = "Write the step's id, a dot, and the handoff key."
             self.problems.report("SF510", at, message, fix, severity=Severity.ERROR)
-        elif origin and key not in keys:
+        elif key not in keys:
             state = f'step "{step_id}" does not hand off "{key}"'
             if step_id not in flow:
                 state = f'there is no step "{step_id}"{did_you_mean(step_id, flow)}'
@@ -363,7 +359,7 @@ def read_system_prompt(agent: Agent, folder: AgentFolder) -> SourceText | None:
 
 def _check_system_prompt(prompt: Prompt, agent: Agent) -> None:
     """Report variables that are not the same in every step of a run: they stay as text in the system prompt."""
-    names = system_names(agent.parameters)
+    names = system_names(agent.file.parameters)
     reporter = TagReporter(
         prompt=prompt,
         owner="the system prompt: ",

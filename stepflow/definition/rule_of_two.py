@@ -272,8 +272,7 @@ def _check_agent(agent: Agent) -> None:
             fix = "List the labels by their names."
             lacking[_GITHUB / "allowedLabels"] = (f"{list_words(wide)} stands for any label", fix)
     for at, (message, fix) in lacking.items():
-        if not agent.problems.at(at):
-            agent.problems.add(CODE, at, f"{_WHY}, but {message}", fix)
+        agent.problems.add(CODE, at, f"{_WHY}, but {message}", fix)
 
 
 def _check_steps(agent: Agent, nodes: Iterable[Node[StepSettings]], problems: FileProblems) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
@@ -21,7 +21,6 @@ from stepflow.domain.agent.agent_settings import (
     MCP_PREFIX,
     READ_ONLY_TOOLS,
     TOOL_SPECS_BY_NAME,
-    FileModel,
     StepCommand,
     mcp_name,
 )
@@ -103,12 +102,12 @@ class Node(Generic[Entry_co]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nodes:
-    """All steps of a registry in the gate dialect."""
+class Nodes(Generic[Entry_co]):
+    """All steps of a registry. A registry with checks has no sections, and counts as gated."""
 
-    flow: dict[str, Node[StepEntry]]
-    sections: dict[str, Node[StepEntry]]
-    gated: bool
+    flow: Mapping[str, Node[Entry_co]]
+    sections: Mapping[str, Node[Entry_co]] = field(default_factory=dict)
+    gated: bool = True
 
 
 def check_key(key: str, written: str | None, at: Pointer, problems: FileProblems, *, word: str = "stepId") -> None:
@@ -118,18 +117,9 @@ def check_key(key: str, written: str | None, at: Pointer, problems: FileProblems
         problems.add("SF305", at / word, message, f'Write "{word}": "{key}", or rename the key.')
 
 
-def check_parts(entry: FileModel, keys: Iterable[str], at: Pointer, problems: FileProblems) -> bool:
-    """Check that these parts of a prompt address have no separator (SF109). True when they are safe, or missing."""
-    unsafe = [key for key in keys if not re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9._-]*)?", getattr(entry, key) or "")]
-    for key in unsafe:
-        message = f'"{key}" is "{getattr(entry, key)}", which is not allowed in a path'
-        problems.add("SF109", at / key, message, "Use letters, digits, dot, underscore and hyphen only.")
-    return not unsafe
-
-
-def check_c3_style(at: Pointer, c3: str | None, problems: FileProblems) -> None:
+def check_c3_style(at: Pointer, c3: str, problems: FileProblems) -> None:
     """Warn about a `c3` that is not kebab-case (SF308)."""
-    if c3 and not problems.at(at / "c3") and not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", c3):
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", c3):
         message = f'"c3" is "{c3}", which is not kebab-case'
         problems.add("SF308", at / "c3", message, "Use lowercase letters, digits and single hyphens.")
 
@@ -167,20 +157,19 @@ _GATED_KEYS = ("structuredGate", "transitions", "outputSchemaRef")
 
 
 def read_gate_steps(
-    registry: GateRegistry, schemas: SchemaFolder | None, problems: FileProblems, *, allow_spec_violations: bool
-) -> Nodes:
+    registry: GateRegistry, schemas: SchemaFolder, problems: FileProblems, *, allow_spec_violations: bool
+) -> Nodes[StepEntry]:
     """Separate flow steps from sections, and check each by itself."""
     nodes = {key: _gate_node(key, entry) for key, entry in registry.steps.items()}
     sections = {key: node for key, node in nodes.items() if key.startswith("section.")}
     flow = {key: node for key, node in nodes.items() if key not in sections}
-    gated = any(_has(node, "structuredGate", problems) for node in flow.values())
+    gated = any(node.entry.structured_gate for node in flow.values())
     for node in nodes.values():
         check_key(node.id, node.entry.step_id, node.at, problems)
-        check_parts(node.entry, ("c2", "c3", "edition", "adaptation"), node.at, problems)
         check_c3_style(node.at, node.entry.c3, problems)
     for node in flow.values():
         _check_flow_step(node, problems, gated=gated)
-        if schemas is not None and node.entry.output_schema_ref is not None:
+        if node.entry.output_schema_ref is not None:
             node.schema = schemas.by_ref(node.entry.output_schema_ref, node.at / "outputSchemaRef")
         if node.entry.structured_gate is not None:
             node.gate = _GateReader(node, node.entry.structured_gate, problems).read(allow_spec_violations)
@@ -204,16 +193,11 @@ def _gate_node(key: str, entry: StepEntry) -> Node[StepEntry]:
     )
 
 
-def _has(node: Node[StepEntry], key: str, problems: FileProblems) -> bool:
-    """Whether a step has the key, even if only with a value of a wrong type, which was reported."""
-    return getattr(node.entry, to_snake(key)) is not None or problems.at(node.at / key)
-
-
 def _check_flow_step(node: Node[StepEntry], problems: FileProblems, *, gated: bool) -> None:
-    if gated and node.kind is None and not problems.at(node.at / "stepKind"):
+    if gated and node.kind is None:
         message = f'its kind is not clear from "c2": "{node.entry.c2}", and there is no "stepKind"'
         problems.report("SF306", node.at, message, f'Write "stepKind": one of {list_words(StepKind)}.')
-    lacking = [key for key in _GATED_KEYS if not _has(node, key, problems)]
+    lacking = [key for key in _GATED_KEYS if getattr(node.entry, to_snake(key)) is None]
     if gated and lacking:
         message = f'step "{node.id}" lacks {list_words(lacking)}, which every flow step of a gated registry has'
         fix = 'Add them, or begin the id with "section." if it is only a piece of prompt.'
@@ -242,7 +226,7 @@ class _GateReader:
         for index, word in enumerate(self.allowed):
             intent = check_intent(word, self.node, self.at / "allowedIntents" / index, self.problems)
             self.allowed[index] = intent or word
-        self._check_paths()
+        self._check_names()
         self._check_jump()
         self._check_pointer()
         if self.node.schema is not None:
@@ -261,20 +245,10 @@ class _GateReader:
             lists_abort=Intent.ABORT in self.words,
         )
 
-    def _check_paths(self) -> None:
-        entry, names = self.entry, "Write names with dots between them."
-        if entry.intent_field and entry.intent_field.strip() and not is_dotted(entry.intent_field):
-            message = f'"intentField" is "{entry.intent_field}", which is not a dotted path'
-            fix = 'Write names with dots, as in "next_action.action".'
-            self.problems.report("SF324", self.at / "intentField", message, fix)
-        if entry.target_field is not None and not is_dotted(entry.target_field):
-            message = f'"targetField" is "{entry.target_field}", which is not a dotted path'
-            self.problems.report("SF106", self.at / "targetField", message, names)
+    def _check_names(self) -> None:
         seen: dict[str, str] = {}
-        for index, path in enumerate(entry.handoff_fields):
+        for index, path in enumerate(self.entry.handoff_fields):
             field_at = self.at / "handoffFields" / index
-            if not is_dotted(path):
-                self.problems.report("SF106", field_at, f'the handoff field "{path}" is not a dotted path', names)
             key = path.rpartition(".")[2]
             if key in seen:
                 message = f'the handoff fields "{seen[key]}" and "{path}" both hand off "{key}"'
@@ -293,8 +267,6 @@ class _GateReader:
     def _check_pointer(self) -> None:
         pointer, field_at = self.entry.intent_schema_ref, self.at / "intentSchemaRef"
         enum, allowed = set(self.words) - {Intent.ABORT}, set(self.allowed) - {Intent.ABORT}
-        if not pointer.strip():
-            return  # SF325 was reported with the shape
         if not pointer.startswith("#/"):
             message = f'"intentSchemaRef" is "{pointer}", which does not begin with "#/"'
             fix = 'Write a pointer such as "#/properties/next_action/properties/action".'
@@ -335,16 +307,14 @@ class _GateReader:
     def _check_fields(self, schema: JsonObject) -> None:
         """Report each path that no answer can have, or that the schema does not declare (SF325, SF332, SF333)."""
         entry = self.entry
-        if entry.intent_field and is_dotted(entry.intent_field):
-            self._check_intent_field(schema, entry.intent_field)
-        if entry.target_field and is_dotted(entry.target_field) and Intent.JUMP in self.allowed:
+        self._check_intent_field(schema, entry.intent_field)
+        if entry.target_field and Intent.JUMP in self.allowed:
             held = look_into(schema, entry.target_field)
             if not held.blocked and not held.takes_text():
                 held = replace(held, blocked=f'"{entry.target_field}" takes no string')
             self._check_held(held, self.at / "targetField", entry.target_field)
         for index, path in enumerate(entry.handoff_fields):
-            if is_dotted(path):
-                self._check_held(look_into(schema, path), self.at / "handoffFields" / index, path)
+            self._check_held(look_into(schema, path), self.at / "handoffFields" / index, path)
 
     def _check_intent_field(self, schema: JsonObject, path: str) -> None:
         held, at, pointer = look_into(schema, path), self.at / "intentField", self.entry.intent_schema_ref
@@ -354,13 +324,12 @@ class _GateReader:
             near = _path_of(pointer) if self.pointed and self.pointed.get("enum") else None
             fix = f'Write "{near}".' if near and near != path else _DECLARE
             self.problems.report("SF332", at, f'no answer can contain an intent at "{path}": {why}', fix)
-        elif self.pointed is not None and not any(node is self.pointed for node in held.nodes):
-            if not self.problems.at(self.at / "intentSchemaRef"):
-                message = f'"intentSchemaRef" "{pointer}" leads to another enum than that of "{path}"'
-                own = "".join(f"/properties/{part}" for part in path.split("."))
-                is_there = node_at(schema, own) is not None
-                fix = f'Write "#{own}".' if is_there else 'Point it at the schema node that "intentField" reads.'
-                self.problems.report("SF325", self.at / "intentSchemaRef", message, fix)
+        elif self.words and not any(node is self.pointed for node in held.nodes):
+            message = f'"intentSchemaRef" "{pointer}" leads to another enum than that of "{path}"'
+            own = "".join(f"/properties/{part}" for part in path.split("."))
+            is_there = node_at(schema, own) is not None
+            fix = f'Write "#{own}".' if is_there else 'Point it at the schema node that "intentField" reads.'
+            self.problems.report("SF325", self.at / "intentSchemaRef", message, fix)
         else:
             self._check_held(held, at, path)
 
@@ -377,11 +346,6 @@ def _path_of(pointer: str) -> str | None:
     """The dotted path for a pointer that goes through properties only."""
     match = re.fullmatch(r"#((?:/properties/[^/]+)+)", pointer)
     return match[1].removeprefix("/properties/").replace("/properties/", ".") if match else None
-
-
-def is_dotted(path: str) -> bool:
-    """Whether a string is names separated by dots."""
-    return all(part and part == part.strip() for part in path.split("."))
 
 
 _DECLARE = "Declare the path in the answer schema, or correct it here."
@@ -411,7 +375,7 @@ class StepTools:
         if self.agent.file.skills and not reading:
             message = 'skills are read with the tool "Read", which no step has'
             self.agent.problems.add("SF116", "/skills", message, 'Allow "Read".')
-        if not self.problems.failed_at(r"/steps/[^/]+/tools(/.*)?"):
+        if all(problem.code != "SF356" for problem in self.problems.diagnostics.collected):
             named = {name for names in asking for name in names or ()}
             for server, offered in self.locked.offered.items():
                 if named.isdisjoint(offered):
@@ -448,12 +412,11 @@ class StepTools:
         return ()
 
 
-def name_handoffs(
-    nodes: Mapping[str, Node[StepSettings]], noun: str, problems: FileProblems
-) -> dict[str, tuple[str, str]]:
+def name_handoffs(nodes: Nodes[StepSettings], problems: FileProblems) -> dict[str, tuple[str, str]]:
     """The step and key of each handoff variable. Two with the same name are reported (SF327)."""
     owners: dict[str, tuple[str, str]] = {}
-    for node in nodes.values():
+    for node in nodes.flow.values():
+        noun = "field" if node.gate else "key"
         for key, at in node.handed.items():
             name = handoff_variable(node.id, key)
             other_id, other_key = owners.setdefault(name, (node.id, key))

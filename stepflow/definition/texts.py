@@ -12,8 +12,9 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from stepflow.definition.agent import Agent
-from stepflow.definition.diagnostics import FileProblems, format_value
-from stepflow.definition.file_models import GateRegistry, Registry
+from stepflow.definition.diagnostics import FileProblems
+from stepflow.definition.file_models import GUIDANCE_OFF, GateRegistry, Registry
+from stepflow.definition.file_values import fill_path
 from stepflow.definition.folder import (
     AgentFolder,
     FileRefused,
@@ -25,22 +26,11 @@ from stepflow.definition.folder import (
     walk_files,
 )
 from stepflow.definition.parsing import Pointer, YamlFault, read_yaml
-from stepflow.definition.steps import check_parts
 from stepflow.domain.agent.agent_settings import SKILL_FILE, GitHubSettings, Skill
 from stepflow.domain.agent.definition import SourceText
 from stepflow.domain.words import ClosureAction, StepKind
 from stepflow.engine.prompt.template import Tag, parse_template
 from stepflow.engine.prompt.variables import CUT_MARK
-
-#: The placeholders of a path template.
-TEMPLATE_PARTS = ("c1", "c2", "c3", "edition", "adaptation")
-
-_BRACES = re.compile(r"\{([^{}]*)\}")
-
-
-def fill_path(template: str, parts: dict[str, str]) -> str:
-    """The path that a sound template gives; a part that is not given is empty."""
-    return _BRACES.sub(lambda match: parts.get(match[1], ""), template)
 
 
 def split_prompt(text: str) -> tuple[str, str, int]:
@@ -153,59 +143,27 @@ def shipped_prompt(key: str) -> Prompt:
 
 def open_prompts(
     registry: Registry, folder: AgentFolder, problems: FileProblems, github: GitHubSettings
-) -> PromptFiles | None:
-    """The prompt files of a registry; None when its base or its templates cannot be used. A closure step's prompt is
-    adapted to the closure action that agent.json sets under `github`."""
-    base, c1 = registry.prompts_base, registry.c1 or registry.default_c1
-    template, plain = DEFAULT_TEMPLATE, DEFAULT_PLAIN_TEMPLATE
+) -> PromptFiles:
+    """The prompt files of a registry. A closure step's prompt is adapted to the closure action that agent.json sets
+    under `github`."""
+    template = plain = None
     if isinstance(registry, GateRegistry):
-        template = template if registry.path_template is None else registry.path_template
-        plain = plain if registry.path_template_no_adaptation is None else registry.path_template_no_adaptation
-    base = DEFAULT_BASE if base is None else base
-    if reason := unsafe_reason(base):
-        key = type(registry).model_fields["prompts_base"].alias
-        problems.add("SF109", f"/{key}", f'"{key}" is "{base}", which {reason}', _INSIDE)
-    sound = [
-        not reason,
-        _check_template("pathTemplate", template, problems),
-        _check_template("pathTemplateNoAdaptation", plain, problems),
-        bool(c1) and check_parts(registry, ("c1",), Pointer(), problems),
-    ]
-    if not all(sound):
-        return None
+        template, plain = registry.path_template, registry.path_template_no_adaptation
     closure_action = github.default_closure_action
     return PromptFiles(
         folder=folder,
-        base=folder.base(base),
-        c1=c1,
-        template=template,
-        plain_template=plain,
+        base=folder.base(registry.prompts_base or DEFAULT_BASE),
+        c1=registry.c1 or registry.default_c1,
+        template=template or DEFAULT_TEMPLATE,
+        plain_template=plain or DEFAULT_PLAIN_TEMPLATE,
         adaptation=closure_action if github.enabled and closure_action in _CLOSURE_ADAPTATIONS else None,
         problems=problems,
     )
 
 
 _CLOSURE_ADAPTATIONS = (ClosureAction.LABEL_ONLY, ClosureAction.LABEL_AND_CLOSE)
-_INSIDE = "Name a place inside the agent folder."
-
-
-def _check_template(key: str, template: str, problems: FileProblems) -> bool:
-    unknown = [part for part in _BRACES.findall(template) if part not in TEMPLATE_PARTS]
-    if unknown or re.search(r"[{}]", _BRACES.sub("", template)):
-        fault = f'"{{{unknown[0]}}}" is not part of an address' if unknown else "a brace is unmatched"
-        message = f'"{key}" is "{template}": {fault}'
-        fix = f"Use only {', '.join('{' + part + '}' for part in TEMPLATE_PARTS)}."
-        problems.add("SF514", f"/{key}", message, fix)
-        return False
-    reason = unsafe_reason(fill_path(template, dict.fromkeys(TEMPLATE_PARTS, "x")))
-    if reason:
-        problems.add("SF109", f"/{key}", f'"{key}" is "{template}", which {reason}', _INSIDE)
-    return reason is None
-
-
 #: The name of the open convention, https://agents.md.
 GUIDANCE_FILE = "AGENTS.md"
-OFF = "off"
 #: How many bytes of one file, and of all files of an agent, are read.
 MOST_OF_GUIDANCE_FILE = 64 * 1024
 MOST_OF_GUIDANCE = 128 * 1024
@@ -218,7 +176,7 @@ class GuidanceFiles:
 
     def __init__(self, root: Path, agent: Agent) -> None:
         self._root, self._agent = root, agent
-        self._off = agent.file.guidance == OFF
+        self._off = agent.file.guidance == GUIDANCE_OFF
         self._left = MOST_OF_GUIDANCE
         self._read: dict[str, SourceText] = {}
         #: What every step is shown: the files that agent.json lists, else the one at the root, if it exists.
@@ -230,12 +188,7 @@ class GuidanceFiles:
             return ()
         if written is None:
             return (self._take(GUIDANCE_FILE, Pointer(), problems),)
-        if not isinstance(written, list) or not all(isinstance(path, str) for path in written):
-            message = f'"guidance" is {format_value(written)}, but it must be a list of files, or "{OFF}"'
-            problems.add("SF106", _GUIDANCE, message, f'Write ["{GUIDANCE_FILE}"], for example.')
-            return ()
-        paths = enumerate(map(str, written))
-        return [self._take(path, _GUIDANCE / index, problems, must_exist=True) for index, path in paths]
+        return [self._take(path, _GUIDANCE / index, problems, must_exist=True) for index, path in enumerate(written)]
 
     def of_step(self, folders: Iterable[str], at: Pointer, problems: FileProblems) -> tuple[SourceText, ...]:
         """What one step is shown in addition: the `AGENTS.md` of these folders and of their parents, the nearest last.
@@ -244,14 +197,17 @@ class GuidanceFiles:
         for index, folder in enumerate(folders):
             here, path = at / index, PurePosixPath(folder)
             if self._off:
-                problems.report("SF111", here, f'agent.json says "guidance": "{OFF}"', "Remove one of the two.")
+                problems.report(
+                    "SF111", here, f'agent.json says "guidance": "{GUIDANCE_OFF}"', "Remove one of the two."
+                )
                 continue
             if reason := unsafe_reason(folder):
                 problems.report("SF109", here, f'the guidance folder "{folder}" {reason}', _BELOW)
                 continue
             above = [one for one in (*reversed(path.parents), path) if one.parts]
+            known = len(problems.diagnostics.collected)
             texts = [self._take(str(one / GUIDANCE_FILE), here, problems) for one in above]
-            if not any(texts) and not problems.at(here):
+            if not any(texts) and len(problems.diagnostics.collected) == known:
                 message = f'neither the folder "{folder}" nor one above it, below the root, has an {GUIDANCE_FILE}'
                 problems.report("SF114", here, message, "Write one there, or name another folder.")
             found += texts

@@ -15,20 +15,18 @@ from stepflow.definition.file_models import (
     Registry,
     ValidationStepEntry,
     ValidatorEntry,
+    read_success_rule,
 )
 from stepflow.definition.folder import beside
 from stepflow.definition.parsing import Pointer, last_key
 from stepflow.definition.prompts import Supply, TagReporter, closest_variable
 from stepflow.definition.schemas import SchemaFolder
-from stepflow.definition.steps import check_c3_style, check_key, check_parts
+from stepflow.definition.steps import check_c3_style, check_key
 from stepflow.definition.texts import Address, Prompt, PromptFiles
 from stepflow.domain.agent.definition import (
     Condition,
     ExitCode,
     FailurePattern,
-    OutputContains,
-    OutputEmpty,
-    OutputMatches,
     SourceText,
     SuccessRule,
     ValidationEntry,
@@ -38,7 +36,6 @@ from stepflow.domain.json import JsonObject, as_text
 from stepflow.domain.proof import ProofSettings
 from stepflow.domain.words import VerdictType
 from stepflow.engine.extract import EXTRACTORS
-from stepflow.engine.gate import PatternFault, check_pattern
 from stepflow.engine.prompt.render import RETRY_VALUES
 from stepflow.engine.prompt.template import Use
 from stepflow.errors import Severity
@@ -82,22 +79,6 @@ def first_program(command: str) -> str | None:
     return word if _PROGRAM.fullmatch(word) and word not in _SHELL_WORDS else None
 
 
-def _read_rule(rule: str) -> SuccessRule | None:
-    word, colon, rest = rule.partition(":")
-    match word:
-        case "empty" if not colon:
-            return OutputEmpty()
-        case "exitCode" if re.fullmatch(r"-?[0-9]{1,5}", rest):
-            return ExitCode(code=int(rest))
-        case "contains" if rest:
-            return OutputContains(text=rest)
-        case "matches" if rest:
-            check_pattern(rest)
-            return OutputMatches(pattern=rest)
-        case _:
-            return None
-
-
 #: The validation entry for each verdict, used by a closure step that has none of its own.
 MAPPED_ENTRIES = {
     VerdictType.POLL_STATE: "closure.polling",
@@ -125,16 +106,15 @@ def entry_of(
 class ValidationBuilder:
     """Builds what is checked at a closing, and reports what is wrong with it; a part with a problem is left out.
 
-    `closures` are the ids of closure steps. Without `schemas` or `prompts`, when their place is unknown, no problem is
-    about them.
+    `closures` are the ids of closure steps.
     """
 
     registry: Registry
     closures: tuple[str, ...]
     verdict: VerdictType | None
     problems: FileProblems
-    schemas: SchemaFolder | None
-    prompts: PromptFiles | None
+    schemas: SchemaFolder
+    prompts: PromptFiles
     supply: Supply
     programs: Collection[str] | None = None
 
@@ -147,15 +127,14 @@ class ValidationBuilder:
             check_key(key, entry.step_id, at, self.problems)
             self._check_owner(key, at)
             entries[key] = self._entry(key, entry, at, self._conditions(entry, at, validators))
-        self._check_unused()
+        if not self.problems.diagnostics.failed:
+            self._check_unused()
         self._check_unvalidated(entries)
         return entries
 
     def _check_unused(self) -> None:
-        """Report validators and failure patterns that nothing runs or names (SF609), unless some are faulty."""
+        """Report validators and failure patterns that nothing runs or names (SF609)."""
         registry = self.registry
-        if any(self.problems.at(f"/{key}") for key in ("validators", "failurePatterns", "validationSteps")):
-            return
         steps = registry.validation_steps.values()
         run = {one.validator for entry in steps for one in entry.validation_conditions}
         named = {entry.failure_pattern for entry in registry.validators.values()}
@@ -177,17 +156,22 @@ class ValidationBuilder:
                 self.problems.report("SF610", Pointer("/steps") / step_id, message, fix)
 
     def _validators(self) -> dict[str, Validator]:
-        patterns = self._patterns()
+        patterns = {
+            name: FailurePattern(
+                name=name, description=entry.description, edition=entry.edition, adaptation=entry.adaptation or None
+            )
+            for name, entry in self.registry.failure_patterns.items()
+        }
         validators: dict[str, Validator] = {}
         for name, entry in self.registry.validators.items():
             at = Pointer("/validators") / name
             is_proof = entry.type == PROOF
-            success = ExitCode(code=0) if is_proof else self._success(entry.success_when, at / "successWhen")
+            success = ExitCode(code=0) if is_proof else read_success_rule(entry.success_when)
             self._check_keys(entry, at)
             self._check_names(entry, at)
             self._check_program(entry.command, at / "command")
             pattern = patterns.get(entry.failure_pattern)
-            if success is not None and pattern is not None and entry.command:
+            if pattern is not None:
                 validators[name] = Validator(
                     name=name,
                     command=entry.command,
@@ -205,16 +189,6 @@ class ValidationBuilder:
                 )
         return validators
 
-    def _patterns(self) -> dict[str, FailurePattern]:
-        patterns: dict[str, FailurePattern] = {}
-        for name, entry in self.registry.failure_patterns.items():
-            at = Pointer("/failurePatterns") / name
-            if check_parts(entry, ("edition", "adaptation"), at, self.problems) and entry.edition:
-                patterns[name] = FailurePattern(
-                    name=name, description=entry.description, edition=entry.edition, adaptation=entry.adaptation or None
-                )
-        return patterns
-
     def _check_keys(self, entry: ValidatorEntry, at: Pointer) -> None:
         """Report keys that this type of validator does not have (SF611)."""
         keys = KEYS_OF_COMMAND if entry.type == PROOF else KEYS_OF_PROOF
@@ -222,20 +196,6 @@ class ValidationBuilder:
             if key in keys and value:
                 message = f'"{key}" has no meaning for a validator of the type "{entry.type}"'
                 self.problems.report("SF611", at / key, message, f'Leave "{key}" out, or change the type.')
-
-    def _success(self, rule: str, at: Pointer) -> SuccessRule | None:
-        if not rule.strip():
-            return None
-        try:
-            success = _read_rule(rule)
-        except PatternFault as exc:
-            message = f'"successWhen" is "{rule}", whose pattern is not a valid regular expression ({exc})'
-            self.problems.report("SF602", at, message, 'Write a valid regular expression after "matches:".')
-            return None
-        if success is None:
-            fix = 'Write "empty", "exitCode:N", "contains:TEXT" or "matches:REGEX".'
-            self.problems.report("SF602", at, f'"successWhen" is "{rule}", which is not understood', fix)
-        return success
 
     def _check_program(self, command: str, at: Pointer) -> None:
         """Note a program that is not on this machine (SF608), as a warning if its name is probably misspelled."""
@@ -249,7 +209,7 @@ class ValidationBuilder:
 
     def _check_names(self, entry: ValidatorEntry, at: Pointer) -> None:
         pattern, known = entry.failure_pattern, self.registry.failure_patterns
-        if pattern and pattern not in known:
+        if pattern not in known:
             message = f'there is no failure pattern "{pattern}"{did_you_mean(pattern, known)}'
             self.problems.report("SF604", at / "failurePattern", message, f"The patterns are {list_words(known)}.")
         for parameter, extractor in entry.extract_params.items():
@@ -257,11 +217,6 @@ class ValidationBuilder:
                 message = f'there is no extractor "{extractor}" for "{parameter}"{did_you_mean(extractor, EXTRACTORS)}'
                 fix = f"The extractors are {list_words(sorted(EXTRACTORS))}."
                 self.problems.report("SF605", at / "extractParams" / parameter, message, fix)
-        for index, guard in enumerate(entry.guards):
-            if not guard.strip("/") or ".." in guard.split("/"):
-                message = f'the guard "{guard}" is not a path pattern inside the repository'
-                fix = "Write a pattern such as `tsconfig.json`."
-                self.problems.report("SF109", at / "guards" / index, message, fix)
 
     def _check_owner(self, key: str, at: Pointer) -> None:
         closures = self.closures
@@ -277,7 +232,7 @@ class ValidationBuilder:
         known = self.registry.validators
         for index, one in enumerate(entry.validation_conditions):
             name = one.validator
-            if name and name not in known:
+            if name not in known:
                 validator_at = at / "validationConditions" / index / "validator"
                 message = f'there is no validator "{name}"{did_you_mean(name, known)}'
                 self.problems.report("SF603", validator_at, message, f"The validators are {list_words(known)}.")
@@ -289,25 +244,21 @@ class ValidationBuilder:
     def _entry(
         self, key: str, entry: ValidationStepEntry, at: Pointer, conditions: tuple[Condition, ...]
     ) -> ValidationEntry:
-        is_safe = check_parts(entry, ("c2", "c3"), at, self.problems)
         check_c3_style(at, entry.c3, self.problems)
         schema: JsonObject | None = None
-        if self.schemas is not None and entry.output_schema_ref is not None:
+        if entry.output_schema_ref is not None:
             schema = self.schemas.by_ref(entry.output_schema_ref, at / "outputSchemaRef")
-        elif self.schemas is not None and entry.output_schema is not None:
+        elif entry.output_schema is not None:
             schema = self.schemas.inline(entry.output_schema, at / "outputSchema")
         retry_prompts: dict[str, SourceText] = {}
-        any_retry_prompt: SourceText | None = None
-        if is_safe and entry.c2 and entry.c3 and self.prompts is not None:
-            address = Address(c2=entry.c2, c3=entry.c3, edition=_ANY_EDITION)
-            every = [one.validator for one in conditions]
-            for pattern in dict.fromkeys(validator.pattern for validator in every):
-                served = [validator for validator in every if validator.pattern == pattern]
-                own = replace(address, edition=pattern.edition)
-                if prompt := self._retry_prompt(self.prompts, own, pattern, served, at):
-                    retry_prompts[pattern.name] = prompt
-            # Last: what was read is no longer named as a file that could have been meant.
-            any_retry_prompt = self._retry_prompt(self.prompts, address, None, every, at)
+        address = Address(c2=entry.c2, c3=entry.c3, edition=_ANY_EDITION)
+        every = [one.validator for one in conditions]
+        for pattern in dict.fromkeys(validator.pattern for validator in every):
+            served = [validator for validator in every if validator.pattern == pattern]
+            if prompt := self._retry_prompt(replace(address, edition=pattern.edition), pattern, served, at):
+                retry_prompts[pattern.name] = prompt
+        # Last: what was read is no longer named as a file that could have been meant.
+        any_retry_prompt = self._retry_prompt(address, None, every, at)
         return ValidationEntry(
             id=key,
             conditions=conditions,
@@ -340,7 +291,6 @@ class ValidationBuilder:
 
     def _retry_prompt(
         self,
-        files: PromptFiles,
         address: Address,
         pattern: FailurePattern | None,
         validators: Iterable[Validator],
@@ -348,13 +298,13 @@ class ValidationBuilder:
     ) -> SourceText | None:
         """The retry prompt of a failure pattern, or the one for any failure, which may be missing. `validators` are
         those whose failures it is for."""
-        path = files.path(address, pattern.adaptation if pattern else None)
-        prompt = files.read(path)
+        path = self.prompts.path(address, pattern.adaptation if pattern else None)
+        prompt = self.prompts.read(path)
         if prompt is not None:
             is_sound = self._is_sound(prompt, {name for one in validators for name in one.extract})
             return prompt.source if is_sound else None
         if pattern is not None:
             message = f'validation step "{last_key(at)}", failure pattern "{pattern.name}": '
-            message += f'the retry prompt "{path}" is missing or empty{beside(files.folder, path)}'
+            message += f'the retry prompt "{path}" is missing or empty{beside(self.prompts.folder, path)}'
             self.problems.add("SF513", at, message, f'Write "{path}", or leave it to the general text.')
         return None

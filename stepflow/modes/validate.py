@@ -15,7 +15,7 @@ from stepflow.definition.diagnostics import closest_match, did_you_mean, file_be
 from stepflow.definition.folder import FileRefused, find_folders, read_below, text_of, where_else
 from stepflow.definition.loading import LoadOptions, inspect_agent
 from stepflow.definition.rule_of_two import Circumstances
-from stepflow.domain.agent.agent_settings import TOOL_SPECS
+from stepflow.domain.agent.agent_settings import MCP_PREFIX, TOOL_SPECS
 from stepflow.domain.agent.definition import Inspection
 from stepflow.domain.json import JsonObject
 from stepflow.errors import InputError, Problem, Severity
@@ -134,8 +134,8 @@ class FileKind:
     find_faults: Callable[[str], Iterable[FileFault]]
 
 
-def _scenarios_of(mcp_tools: Collection[str]) -> FileKind:
-    """The arguments of `mcp_tools` are not checked, because their servers define them."""
+def _scenarios_of(mcp_tools: Collection[str] | None) -> FileKind:
+    """The arguments of `mcp_tools` are not checked, because their servers define them. None stands for any."""
     return FileKind(
         folder="scenarios",
         noun="scenario",
@@ -182,7 +182,7 @@ def file_problems(folder: Path, prefix: str, kind: FileKind) -> tuple[tuple[Prob
     return tuple(problems), {problem.file: texts[problem.file] for problem in problems if problem.file in texts}
 
 
-def _faults(text: str, mcp_tools: Collection[str]) -> Iterator[FileFault]:
+def _faults(text: str, mcp_tools: Collection[str] | None) -> Iterator[FileFault]:
     read = read_yaml_text(text, Scenario)
     if isinstance(read, tuple):
         yield from read
@@ -213,7 +213,7 @@ def _without_value(text: str) -> Iterator[FileFault]:
                 pass
 
 
-def _tool_faults(scenario: Scenario, text: str, mcp_tools: Collection[str]) -> Iterator[FileFault]:
+def _tool_faults(scenario: Scenario, text: str, mcp_tools: Collection[str] | None) -> Iterator[FileFault]:
     calls = (
         ((*(("turns",) if scenario.turns is not None else ("steps", queue)), number, "tools", at), call)
         for queue, turns in scenario.queues().items()
@@ -222,8 +222,9 @@ def _tool_faults(scenario: Scenario, text: str, mcp_tools: Collection[str]) -> I
     )
     for place, call in calls:
         for name, arguments in call.items():
-            if name not in mcp_tools:
-                yield from _call_faults(name, arguments, place, text, known_tools=(*_TOOLS, *mcp_tools))
+            is_mcp = name.startswith(MCP_PREFIX) if mcp_tools is None else name in mcp_tools
+            if not is_mcp:
+                yield from _call_faults(name, arguments, place, text, known_tools=(*_TOOLS, *(mcp_tools or ())))
 
 
 def _call_faults(

@@ -9,10 +9,11 @@ import pytest
 from jsonschema import Draft202012Validator
 from load_cases import DEFINITIONS, Case, cases, edit_json
 
-from stepflow.definition import file_models
-from stepflow.definition.agent import DEFAULT_MAX_ITERATIONS
-from stepflow.definition.loading import DEFAULT_FORMAT_RETRIES, DEFAULT_REGISTRY, DEFAULT_SCHEMAS_BASE
-from stepflow.definition.shapes import agent_schema, check_schema, field_notes, gate_schema, registry_schema
+from stepflow.definition import check_models, file_models
+from stepflow.definition.agent import DEFAULT_MAX_ITERATIONS, DEFAULT_REGISTRY
+from stepflow.definition.loading import DEFAULT_FORMAT_RETRIES, DEFAULT_SCHEMAS_BASE
+from stepflow.definition.published import agent_schema, check_schema, gate_schema, registry_schema
+from stepflow.definition.shapes import field_notes
 from stepflow.definition.texts import DEFAULT_BASE, DEFAULT_EDITION, DEFAULT_PLAIN_TEMPLATE, DEFAULT_TEMPLATE
 from stepflow.domain.agent import agent_settings
 from stepflow.domain.agent.agent_settings import FileModel
@@ -32,7 +33,7 @@ ABSTRACT = (FileModel, file_models.Registry, file_models.ModelSettings, file_mod
 def models() -> dict[str, type[FileModel]]:
     return {
         name: model
-        for name, model in (vars(agent_settings) | vars(file_models)).items()
+        for name, model in (vars(agent_settings) | vars(file_models) | vars(check_models)).items()
         if isinstance(model, type) and issubclass(model, FileModel) and model not in ABSTRACT
     }
 

@@ -8,7 +8,7 @@ import pytest
 from load_cases import DEFINITIONS, Case, edit_json
 
 from stepflow.definition.loading import load_agent, validate_agent
-from stepflow.definition.shapes import OLD_VERDICT_TYPES
+from stepflow.definition.old_names import OLD_VERDICT_TYPES
 from stepflow.domain.json import JsonObject
 
 GOOD: dict[str, JsonObject] = {

@@ -11,16 +11,9 @@ from typing import Any
 from stepflow.definition.agent import OPTIONAL, REQUIRED, check_arguments
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import load_agent, validate_agent
-from stepflow.definition.shapes import (
-    CONDITION_NAMES,
-    MOVES,
-    OLD_VERDICT_TYPES,
-    TOP_NAMES,
-    agent_schema,
-    check_schema,
-    field_notes,
-    gate_schema,
-)
+from stepflow.definition.old_names import CONDITION_NAMES, MOVES, OLD_VERDICT_TYPES, TOP_NAMES
+from stepflow.definition.published import agent_schema, check_schema, gate_schema
+from stepflow.definition.shapes import field_notes
 from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, VerdictType
 from stepflow.engine.extract import EXTRACTORS
 from stepflow.engine.prompt.render import TEMPLATE_KEYS

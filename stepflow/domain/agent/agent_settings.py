@@ -41,13 +41,6 @@ class Code:
     inside: bool = False
 
 
-@dataclass(frozen=True)
-class Accepted:
-    """Replaces a value whose error is already reported, so that it is not checked again."""
-
-    value: object
-
-
 class FileModel(BaseModel):
     """Base of the file models. A required key must not be empty. Only keys marked with `NULL_ALLOWED` may be `null`."""
 
@@ -71,8 +64,6 @@ class FileModel(BaseModel):
     @field_validator("*", mode="wrap")
     @classmethod
     def _check_presence(cls, value: object, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
-        if isinstance(value, Accepted):
-            return value.value
         declared = cls.model_fields[info.field_name or ""]
         if declared.is_required() and value is None:
             raise PydanticCustomError("missing", "is null")

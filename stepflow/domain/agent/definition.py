@@ -476,8 +476,8 @@ class Inspection:
     prefix: str = ""
     #: Contents of the files with problems, by `Problem.file`.
     texts: Mapping[str, str] = field(default_factory=dict)
-    #: Names of the MCP tools that its steps may use.
-    mcp_tools: tuple[str, ...] = ()
+    #: Names of the MCP tools that its steps may use; None if they are unknown.
+    mcp_tools: tuple[str, ...] | None = None
     #: What meets in its steps, by the rule of two; empty if it has other errors.
     exposures: tuple[Exposure, ...] = ()
 
