@@ -43,7 +43,6 @@ from stepflow.modes.validate import check_agents, from_above
 from stepflow.ports import Clock
 from stepflow.report.collect import ReportFacts
 from stepflow.report.diagnostic import (
-    Theme,
     annotation,
     diagnostics,
     preflight_lines,
@@ -282,7 +281,7 @@ def validate_mode(runner: Runner, job: Job) -> ActionResult:
         allow_custom_verdict=inputs.allow_custom_verdict,
         private=read_event(runner.event).repository.private,
     )
-    job.say(*diagnostics(checked.inspections, rules(), Theme()))
+    job.say(*(text for _, text in diagnostics(checked.inspections, rules())))
     problems = from_above(checked.problems, root, runner.workspace.resolve())
     return without_run(
         Outcome.INVALID_DEFINITION if checked.failed else Outcome.COMPLETED,

@@ -14,7 +14,7 @@ from pathlib import Path
 from stepflow.cli.layouts import find_proof_command
 from stepflow.cli.options import add_flags, read_flags
 from stepflow.cli.run import request_from
-from stepflow.cli.terminal import make_console, print_json, print_kinds
+from stepflow.cli.terminal import make_console, print_json, show_lines
 from stepflow.domain.proof import MOST_HUNKS, ProofSettings, ProofVerdict
 from stepflow.errors import InputError
 from stepflow.modes.prove import prove
@@ -70,7 +70,7 @@ def execute_prove(arguments: argparse.Namespace) -> int:
             settings=ProofSettings(tests=tuple(arguments.tests or ()), most_hunks=arguments.max_hunks),
             note=lambda name: console.print(f"… {name}", style="dim"),
         )
-    print_kinds(console, proof_lines(proof))
+    show_lines(console, proof_lines(proof))
     if arguments.json:
         print_json(proof_json(proof))
     return 0 if proof.verdict is ProofVerdict.PROVEN else 1
@@ -128,7 +128,7 @@ def execute_verify(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(verification_json(verification))
     else:
-        print_kinds(make_console(sys.stdout), verification_lines(verification))
+        show_lines(make_console(sys.stdout), verification_lines(verification))
     return 1 if verification.failed else 0
 
 

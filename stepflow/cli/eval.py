@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from stepflow.cli.layouts import find_proof_command
 from stepflow.cli.options import add_agent, add_flags, read_flags
 from stepflow.cli.run import request_from
-from stepflow.cli.terminal import make_console, print_json, print_kinds, runs_folder
+from stepflow.cli.terminal import make_console, print_json, runs_folder, show_lines
 from stepflow.domain.reports.evaluation import EvalTrial, EvalVerdict
 from stepflow.domain.text import count
 from stepflow.errors import InputError
@@ -122,11 +122,11 @@ def execute_eval(arguments: argparse.Namespace) -> int:
     )
 
     def show_trial(case: str, is_candidate: bool, trial: EvalTrial) -> None:
-        print_kinds(console, trial_lines(case, is_candidate, trial))
+        show_lines(console, trial_lines(case, is_candidate, trial))
 
     with Cancellation().listening() as cancellation:
         evaluation = evaluate(request, asked, cancellation, EvalListener(on_note=note, on_trial=show_trial))
-    print_kinds(console, evaluation_lines(evaluation))
+    show_lines(console, evaluation_lines(evaluation))
     if arguments.json:
         print_json(evaluation_json(evaluation))
     return 1 if evaluation.comparison.verdict is EvalVerdict.WORSE else 0

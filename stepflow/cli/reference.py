@@ -10,7 +10,7 @@ import sys
 
 from argcomplete.shell_integration import shellcode
 
-from stepflow.cli.terminal import theme_for
+from stepflow.cli.terminal import print_lines
 from stepflow.definition.diagnostics import closest_match, rules
 from stepflow.errors import InputError
 from stepflow.report.diagnostic import explanation, rule_list
@@ -23,11 +23,11 @@ def add_explain_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute_explain(arguments: argparse.Namespace) -> int:
     """Print the requested rules."""
-    known, theme = rules(), theme_for(sys.stdout)
+    known = rules()
     if not arguments.codes:
-        print(*rule_list(known.values(), theme), sep="\n")
+        print_lines(sys.stdout, rule_list(known.values()))
     for code in [_known_code(word) for word in arguments.codes]:
-        print(*explanation(known[code], theme), sep="\n")
+        print_lines(sys.stdout, explanation(known[code]))
     return 0
 
 

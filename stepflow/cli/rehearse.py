@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stepflow.cli.options import add_flags, read_flags
 from stepflow.cli.run import request_from
-from stepflow.cli.terminal import make_console, print_json, print_kinds, writing
+from stepflow.cli.terminal import make_console, print_json, show_lines, writing
 from stepflow.domain.reports.report import Rehearsal, Rehearsed
 from stepflow.domain.words import exit_code
 from stepflow.errors import InputError
@@ -47,13 +47,13 @@ def execute_rehearse(arguments: argparse.Namespace) -> int:
     console = make_console(sys.stderr if arguments.json else sys.stdout)
 
     def show_scenario(rehearsed: Rehearsed) -> None:
-        print_kinds(console, rehearsed_lines(rehearsed))
+        show_lines(console, rehearsed_lines(rehearsed))
 
     with Cancellation().listening() as cancellation:
         rehearsal = rehearse_agents(
             request, arguments.names, cancellation, update=arguments.update, report_one=show_scenario
         )
-    print_kinds(console, rehearsal_lines(rehearsal))
+    show_lines(console, rehearsal_lines(rehearsal))
     _write(rehearsal, arguments)
     return exit_code(rehearsal.outcome)
 

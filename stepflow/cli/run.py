@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from stepflow.cli.options import SECRETS, add_agent, add_input_flags, read_flags
-from stepflow.cli.terminal import make_console, print_json, print_kinds, runs_folder, show_lines, watch_run
+from stepflow.cli.terminal import make_console, print_json, runs_folder, show_lines, watch_run
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import RunStarted
 from stepflow.domain.reports.report import RunReport
@@ -285,5 +285,5 @@ def execute_preflight(arguments: argparse.Namespace) -> int:
     request = replace(_run_request(arguments), own_branch=True)
     with Cancellation().listening() as cancellation:
         preflight = run_preflight(request, cancellation)
-    print_kinds(make_console(sys.stdout), preflight_lines(preflight, every_row=arguments.all))
+    show_lines(make_console(sys.stdout), preflight_lines(preflight, every_row=arguments.all))
     return exit_code(preflight.outcome)

@@ -7,20 +7,21 @@ import os
 import sys
 import time
 from argparse import ArgumentTypeError
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from rich.console import Console
 
 from stepflow.cli.terminal import apply_style, last_run, live_lines, make_console, print_json, show_lines, writing
 from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.event import Entry
+from stepflow.domain.event import Entry, IterationStarted, RunFinished
 from stepflow.domain.reports.report import RunReport
+from stepflow.domain.text import count
 from stepflow.errors import InputError, StepflowError
 from stepflow.journal import JournalReader, is_being_written, iter_journal
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import report_json
-from stepflow.report.log import TerminalLog, Timeline
+from stepflow.report.log import TerminalLog
 from stepflow.report.safe_text import harmless
 from stepflow.report.summary import final_words
 from stepflow.telemetry.spans import RunTrace
@@ -73,18 +74,44 @@ def _show(path: Path, *, newest: int | None, follow: bool) -> None:
     console = make_console(sys.stdout)
     colored = console.color_system is not None and not console.no_color
     log = TerminalLog(style=apply_style if colored else None)
-    timeline = Timeline(log, newest=newest, hint="; `--all` shows them too")
-    goes_on, reader = is_being_written(path), JournalReader(path)
-    report = _report(path, timeline.collecting(reader.new_entries()))
-    _print(console, timeline.collected_lines())
+    goes_on, reader, finished = is_being_written(path), JournalReader(path), False
+
+    def render(entry: Entry) -> tuple[str, ...]:
+        """Return the lines of one entry. The final lines say how the run ended, so this leaves it out."""
+        nonlocal finished
+        finished = isinstance(entry.event, RunFinished)
+        return () if finished else log.render(entry)
+
+    report = _report(path)
+    left_out = max(0, report.iterations - newest) if newest is not None else 0
+    _print(console, _past_lines(reader.new_entries(), left_out, render, log.run_log.skip))
     if follow and goes_on:
         with live_lines(console, log) as notify:
             for entry in _coming(path, reader):
-                lines = timeline.render(entry)
+                lines = render(entry)
                 notify(entry)
                 show_lines(console, lines)
         goes_on, report = False, _report(path)
-    show_lines(console, _end(report, log, finished=timeline.finished, goes_on=goes_on))
+    show_lines(console, _end(report, log, finished=finished, goes_on=goes_on))
+
+
+def _past_lines(
+    entries: Iterable[Entry],
+    left_out: int,
+    render: Callable[[Entry], Iterable[str]],
+    skip: Callable[[Entry], None],
+) -> Iterator[str]:
+    """Yield the lines of what happened until now. What was before the first iteration is always shown."""
+    iterations = 0
+    for entry in entries:
+        if isinstance(entry.event, IterationStarted):
+            iterations += 1
+            if left_out and iterations == left_out + 1:
+                yield f"… {count(left_out, 'earlier iteration')} left out; `--all` shows them too"
+        if 0 < iterations <= left_out:
+            skip(entry)
+        else:
+            yield from render(entry)
 
 
 def _coming(path: Path, reader: JournalReader) -> Iterator[Entry]:
@@ -102,9 +129,9 @@ def _end(report: RunReport, log: TerminalLog, *, finished: bool, goes_on: bool) 
     return (*(() if finished else (NO_END,)), *final_words(report))
 
 
-def _report(path: Path, entries: Iterable[Entry] | None = None) -> RunReport:
+def _report(path: Path) -> RunReport:
     facts = ReportFacts(run_folder=str(path.parent.resolve()))
-    return collect_report(iter_journal(path) if entries is None else entries, facts=facts)
+    return collect_report(iter_journal(path), facts=facts)
 
 
 def _print(console: Console, lines: Iterable[str]) -> None:

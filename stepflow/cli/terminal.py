@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,16 +16,15 @@ from stepflow.domain.event import Entry, Event, RunFinished
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import Limits
 from stepflow.errors import InputError
-from stepflow.report.diagnostic import Style, Theme
 from stepflow.report.log import TerminalLog
-from stepflow.report.safe_text import Tone
+from stepflow.report.safe_text import Line, Tone
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-#: The terminal's codes for the color of a line, and of a piece of a diagnostic.
-_LINES = {
+#: The terminal's codes for the color of a line.
+_COLORS = {
     Tone.RUN: "1",
     Tone.STEP: "1;36",
     Tone.WORDS: "3",
@@ -37,10 +35,9 @@ _LINES = {
     Tone.WARNING: "33",
     **dict.fromkeys((Tone.PROGRESS, Tone.FOLDED, Tone.ASIDE), "2"),
 }
-_PIECES = {Style.ERROR: "1;31", Style.WARNING: "1;33", Style.NOTE: "1;36", Style.FRAME: "34", Style.HELP: "1;32"}
 #: The mark or label of a line, before its text. If a line is broken, the rest is aligned below the text.
 BEFORE_TEXT = re.compile(r" *(?:[│✓✗→] |\w+(?: \w+)* {2,})?")
-NARROWEST, WIDEST = 40, 100
+NARROWEST = 40
 REDRAWN_PER_SECOND = 5
 
 
@@ -123,9 +120,19 @@ def _draw_lines(shown_lines: Iterable[tuple[Tone, str]], mark: str, width: int) 
     return Text("\n").join(lines)
 
 
-def show_lines(console: Console, lines: Iterable[str]) -> None:
-    """Print lines, which may already be colored, and wrap them between words on a terminal."""
-    texts = tuple(lines)
+def print_lines(out: TextIO, lines: Iterable[Line]) -> None:
+    """Print lines in the colors of their tones, without rich if there are no colors and nothing to wrap."""
+    if colored(out, os.environ) or out.isatty():
+        show_lines(make_console(out), lines)
+    else:
+        out.writelines(f"{text}\n" for _, text in lines)
+
+
+def show_lines(console: Console, lines: Iterable[Line | str]) -> None:
+    """Print lines in the colors of their tones, and wrap them between words on a terminal. A text without a tone may
+    already be colored."""
+    is_colored = console.color_system is not None
+    texts = tuple(line if isinstance(line, str) else apply_style(*line) if is_colored else line.text for line in lines)
     if not console.color_system and not console.file.isatty() and not any("\x1b" in line for line in texts):
         # rich would change nothing, and takes most of the time that an event costs.
         try:
@@ -158,32 +165,10 @@ def _break_line(console: Console, whole: Text) -> Iterable[Text]:
     return tuple((whole[:start] if number == 0 else hang) + part for number, part in enumerate(parts))
 
 
-def print_kinds(console: Console, lines: Iterable[tuple[Tone, str]]) -> None:
-    """Print lines in the colors of their tones."""
-    from rich.text import Text  # noqa: PLC0415 - as above
-
-    for kind, line in lines:
-        console.print(Text.from_ansi(apply_style(kind, line)))
-
-
 def apply_style(kind: Tone, text: str) -> str:
     """Return the text in the color of its tone."""
-    return _paint(text, _LINES.get(kind, ""))
-
-
-def _paint(text: str, code: str) -> str:
+    code = _COLORS.get(kind, "")
     return f"\x1b[{code}m{text}\x1b[0m" if code and text else text
-
-
-def theme_for(out: TextIO, environ: Mapping[str, str] = os.environ) -> Theme:
-    """Return a theme with colors and wrapping for a terminal, or a plain one without a maximum line length for a
-    pipe."""
-    width = None
-    if out.isatty():
-        width = min(max(shutil.get_terminal_size().columns, NARROWEST), WIDEST)
-    if not colored(out, environ):
-        return Theme(width=width)
-    return Theme(width=width, style=lambda style, text: _paint(text, _PIECES[style]))
 
 
 def colored(out: TextIO, environ: Mapping[str, str]) -> bool:

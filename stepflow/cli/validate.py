@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from stepflow.cli.options import add_agent, add_flags
-from stepflow.cli.terminal import print_json, theme_for
+from stepflow.cli.terminal import print_json, print_lines
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.folder import AGENTS, NoAgent
 from stepflow.definition.loading import load_agent
@@ -20,7 +21,7 @@ from stepflow.errors import DefinitionError, InputError, Problem
 from stepflow.journal import iter_journal
 from stepflow.modes.validate import Checked, check_agents, from_above, programs_in, repository_above
 from stepflow.report.collect import collect_report
-from stepflow.report.diagnostic import diagnostics, problem_annotations
+from stepflow.report.diagnostic import WIDE, diagnostics, problem_annotations
 from stepflow.report.document import problems_json, sarif_log
 from stepflow.report.flow_graph import cost_words, graph_json, mermaid_graph, walked_path
 from stepflow.run.start.inputs import read_inputs
@@ -78,7 +79,8 @@ def execute_validate(arguments: argparse.Namespace) -> int:
             log = sarif_log(_of_repository(checked, root), rules(), version=version("stepflow"))
             print_json(log, indent=2)
         case _:
-            print(*diagnostics(checked.inspections, rules(), theme_for(sys.stdout)), sep="\n")
+            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
+            print_lines(sys.stdout, diagnostics(checked.inspections, rules(), width))
     return 2 if checked.failed else 0
 
 

@@ -18,7 +18,6 @@ from stepflow.domain.effect import (
     EffectKind,
     EffectStatus,
     Receipt,
-    SuggestionResults,
     SuggestionsTried,
 )
 from stepflow.domain.flow import RunState, advance
@@ -37,8 +36,17 @@ OF_A_STEP = (
     *(events.StepAnswered, events.Routed),
 )
 PAID = (events.ModelTurned, events.AnswerLost, events.CacheRenewed)
+#: How the flow and the run ended, and what belongs to that end.
+OF_AN_END = (
+    *(events.FlowEnded, events.RunFinished, events.WorkCollected, events.FailureReported),
+    events.IssueCostSummed,
+)
 #: Events that show that the run continued after an end. What belonged to that end no longer applies.
 GOES_ON = (events.RunStarted, events.RunResumed, events.IterationStarted, *OF_A_STEP)
+#: Events after which the run must end anew.
+NOT_OVER = (
+    *(events.FlowEnded, events.EffectPlanned, events.EffectApplied, events.ValidatorRan, events.CompletionJudged),
+)
 WRITTEN = frozenset({EffectStatus.APPLIED, EffectStatus.SKIPPED})
 UNFINISHED = "the journal ends here; the run was stopped from outside before it could say why."
 
@@ -50,17 +58,10 @@ class Reading:
     def __init__(self, entries: Iterable[events.Entry]) -> None:
         self.state = RunState()
         self.seconds = 0.0
-        #: How the flow and the run ended, and what belongs to that end. Cleared when the run continues.
-        self.flow: events.FlowEnded | None = None
-        self.finished: events.RunFinished | None = None
-        self.collected: events.WorkCollected | None = None
-        self.failure: events.FailureReported | None = None
-        self.issue_cost: events.IssueCostSummed | None = None
         #: The results of the last closing.
         self.validated = False
         self.validators: list[ValidatorRun] = []
         self.proof: Proof | None = None
-        self.suggestions: SuggestionResults | None = None
         #: One receipt per effect, in the order of the plan: the latest one, or the planned one if there is no other.
         self.receipts: dict[EffectKind, Receipt] = {}
         self.texts: dict[str, str] = {}
@@ -86,13 +87,16 @@ class Reading:
         self._before = entry
         self.seconds += seconds
         self.state = advance(self.state, event)
+        if isinstance(event, GOES_ON):
+            self._forget_end()
+        elif isinstance(event, NOT_OVER):
+            self._last.pop(events.RunFinished, None)
         self._last[type(event)] = event
-        self._follow_end(event)
         self._follow_iteration(event, seconds)
         self._note(event)
 
     def last(self, kind: type[E]) -> E | None:
-        """Return the last event of a kind, or None."""
+        """Return the last event of a kind, or None. Of an end, there is none once the run continues."""
         event = self._last.get(kind)
         return event if isinstance(event, kind) else None
 
@@ -103,28 +107,10 @@ class Reading:
     def _open_line(self) -> tuple[HistoryEntry, ...]:
         return (_history_entry(self._begun, self._iteration, self._spent),) if self._begun else ()
 
-    def _follow_end(self, event: events.Event) -> None:
-        match event:
-            case events.FlowEnded():
-                self.flow, self.finished = event, None
-            case events.RunFinished():
-                self.finished = event
-            case events.WorkCollected():
-                self.collected = event
-            case events.FailureReported():
-                self.failure = event
-            case events.IssueCostSummed():
-                self.issue_cost = event
-            case events.EffectPlanned() | events.EffectApplied() | events.ValidatorRan() | events.CompletionJudged():
-                self.finished = None
-            case _ if isinstance(event, GOES_ON):
-                self._forget_end()
-            case _:
-                pass
-
     def _forget_end(self) -> None:
         """Clear what belonged to the end, because the run continues. What was written to GitHub is kept."""
-        self.flow = self.finished = self.collected = self.failure = self.issue_cost = None
+        for kind in OF_AN_END:
+            self._last.pop(kind, None)
         self.receipts = {kind: receipt for kind, receipt in self.receipts.items() if receipt.status in WRITTEN}
         self.texts = {kind: text for kind, text in self.texts.items() if kind in self.receipts}
 
@@ -152,8 +138,6 @@ class Reading:
             case events.ValidatorRan():
                 self.validators.append(_copy_event(event, ValidatorRun))
                 self.proof = event.proof or self.proof
-            case SuggestionsTried(results=results):
-                self.suggestions = results
             case events.FlowEnded() | events.CompletionJudged():
                 self.validated = event.validated
             case events.RunResumed():
@@ -239,9 +223,9 @@ class ReportFacts:
 
 def _ending(read: Reading, known: ReportFacts) -> events.RunFinished:
     """Return how the run ended. A completed flow alone does not end the run, because its boundary had not finished."""
-    flow = read.flow
-    if read.finished:
-        return read.finished
+    flow = read.last(events.FlowEnded)
+    if finished := read.last(events.RunFinished):
+        return finished
     if flow and flow.outcome is not Outcome.COMPLETED:
         return events.RunFinished(outcome=flow.outcome, stage=flow.stage, reason=flow.reason, success=False)
     if known.reason:
@@ -275,10 +259,12 @@ def collect_report(
 ) -> RunReport:
     """Build the report from these entries. A crashed or canceled run has some of them, and an unbegun one has none."""
     known, read = facts or ReportFacts(), Reading(entries)
-    run, failure, ended = read.state, read.failure, _ending(read, known)
+    run, ended, flow = read.state, _ending(read, known), read.last(events.FlowEnded)
+    failure, collected = read.last(events.FailureReported), read.last(events.WorkCollected)
+    cost, tried = read.last(events.IssueCostSummed), read.last(SuggestionsTried)
     started, begun = read.last(events.RunStarted), read.last(events.IterationStarted)
     canaries, removed, images = read.last(events.CanariesTried), read.last(TextRemoved), read.last(ImagesRead)
-    answer, asked = read.flow.answer if read.flow else None, read.last(ApprovalAsked)
+    answer, asked = flow.answer if flow else None, read.last(ApprovalAsked)
     verdict = answer.get("verdict") if answer else None
     entry_step = started.entry_step if started else agent.entry_step if agent else ""
     problems = known.problems or (agent.problems if agent else ())
@@ -303,10 +289,10 @@ def collect_report(
         handoff={step: {**values} for step, values in run.handoff.items()},
         validators=tuple(read.validators),
         base_checks=tuple(_copy_event(event, BaseCheck) for event in run.base_checks.values()),
-        changes=read.collected.changes if read.collected else None,
+        changes=collected.changes if collected else None,
         validated=read.validated,
         proof=read.proof,
-        suggestions=read.suggestions,
+        suggestions=tried.results if tried else None,
         effects=tuple(read.receipts.values()),
         texts=read.texts,
         usage=run.usage,
@@ -322,7 +308,7 @@ def collect_report(
         failure_report=(failure.url or failure.detail) if failure else None,
         kept_branch=failure.branch if failure else "",
         kept_commit=failure.commit if failure else "",
-        issue_cost=describe_issue_cost(read.issue_cost) if read.issue_cost else "",
+        issue_cost=describe_issue_cost(cost) if cost else "",
         run_folder=known.run_folder,
         host_run_folder=known.host_run_folder,
         approval=_copy_event(asked, ApprovalRequest) if asked and ended.outcome is Outcome.AWAITING_APPROVAL else None,

@@ -6,16 +6,13 @@ No line can act as a workflow command, because a pull request may have changed t
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Iterable, Iterator, Mapping
 
 from stepflow.domain.agent.definition import Inspection, count_problems
 from stepflow.domain.reports.report import CheckState, Preflight, PreflightCheck
 from stepflow.domain.text import ELLIPSIS, count, cut
-from stepflow.errors import Example, LintRule, Problem, Severity
+from stepflow.errors import LintRule, Problem, Severity
 from stepflow.report.safe_text import (
     PASSED,
     Line,
@@ -32,11 +29,10 @@ from stepflow.report.safe_text import (
 
 #: Characters shown before the marked part of a line that is too long.
 BEFORE = 30
-#: The longest text shown for a problem, and the widest line of a file if the caller sets no width.
+#: The longest text shown for a problem, and the widest line of a file.
 LONGEST = 1000
 WIDE = 160
-#: Prose without line breaks is hard to read, even if lines may have any length.
-READABLE = 80
+TONES = {Severity.ERROR: Tone.BAD, Severity.WARNING: Tone.WARNING, Severity.NOTE: Tone.RUN}
 LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 _POSITION = ("line", "endLine", "col", "endColumn")
 MESSAGE_LIMIT = 4000
@@ -74,116 +70,79 @@ def _cut_to_width(text: str, max_width: int) -> str:
     return text
 
 
-class Style(StrEnum):
-    """The kind of a piece of a line, which decides its color."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    NOTE = "note"
-    FRAME = "frame"
-    HELP = "help"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Theme:
-    """How lines are formatted."""
-
-    #: None if lines may have any length, as in a file.
-    width: int | None = None
-    #: Colors a piece of a line.
-    style: Callable[[Style, str], str] = field(default=lambda _style, text: text)
-
-
-def diagnostics(inspections: Mapping[str, Inspection], rules: Mapping[str, LintRule], theme: Theme) -> tuple[str, ...]:
-    """Return every problem of every agent, their number, and where to read more. Each reason appears once."""
-    lines: list[str] = []
+def diagnostics(
+    inspections: Mapping[str, Inspection], rules: Mapping[str, LintRule], max_width: int = WIDE
+) -> list[Line]:
+    """Return every problem of every agent, their number, and where to read more. Each reason appears once. A line of a
+    file is cut to `max_width`."""
+    lines: list[Line] = []
     explained: set[str] = set()
     for inspection in inspections.values():
         for problem in inspection.problems:
             why = rules[problem.code].why if problem.code in rules and problem.code not in explained else ""
             explained.add(problem.code)
-            lines += [*_lines(problem, inspection.texts.get(problem.file), why, theme), ""]
-    for agent, inspection in inspections.items():
-        lines.append(defuse(f"{one_line(agent)}: {count_problems(inspection.problems)}"))
+            lines += [*_lines(problem, inspection.texts.get(problem.file), why, max_width), _plain("")]
+    lines += (
+        _plain(f"{one_line(agent)}: {count_problems(inspection.problems)}") for agent, inspection in inspections.items()
+    )
     problems = [problem for inspection in inspections.values() for problem in inspection.problems]
     if problems:
         first = next((problem for problem in problems if problem.severity is Severity.ERROR), problems[0])
-        lines.append(f"More about a problem: stepflow explain {first.code}")
-    return tuple(lines)
+        lines.append(_plain(f"More about a problem: stepflow explain {first.code}"))
+    return [Line(tone, defuse(text)) for tone, text in lines]
 
 
-def _lines(problem: Problem, text: str | None, why: str, theme: Theme) -> Iterator[str]:
-    style = Style(problem.severity.value)
+def _lines(problem: Problem, text: str | None, why: str, max_width: int) -> Iterator[Line]:
     head = f"{problem.severity}[{problem.code}]"
-    yield from _wrap(f"{head}: {one_line(problem.message, LONGEST)}", "  ", head, style, theme)
+    yield Line(TONES[problem.severity], f"{head}: {one_line(problem.message, LONGEST)}")
     gutter = len(str(problem.line or 1))
     location = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part)
-    yield defuse(f"{' ' * gutter}{theme.style(Style.FRAME, '-->')} {one_line(location, LONGEST)}")
-    yield from _excerpt(problem, text, gutter, theme)
+    yield _plain(f"{' ' * gutter}--> {one_line(location, LONGEST)}")
+    yield from _excerpt(problem, text, gutter, max_width - gutter - 3)
     lead = f"{' ' * gutter} ="
     if why:
-        yield from _wrap(f"{lead} why: {why}", " " * (gutter + 3), lead, Style.FRAME, theme)
-    yield from _wrap(f"{lead} help: {one_line(problem.fix, LONGEST)}", " " * (gutter + 3), lead, Style.HELP, theme)
+        yield _plain(f"{lead} why: {why}")
+    yield Line(Tone.GOOD, f"{lead} help: {one_line(problem.fix, LONGEST)}")
 
 
-def _excerpt(problem: Problem, text: str | None, gutter: int, theme: Theme) -> Iterator[str]:
+def _excerpt(problem: Problem, text: str | None, gutter: int, max_width: int) -> Iterator[Line]:
     """Yield the line of the problem, the line before it, and carets. Yield nothing if the text has no such line."""
-    if text is None or problem.line is None:
+    rows = text.split("\n") if text is not None else []
+    if problem.line is None or not 0 < problem.line <= len(rows):
         return
-    rows = text.split("\n")
-    if not 0 < problem.line <= len(rows):
-        return
-    max_width = (theme.width or WIDE) - gutter - 3
     columns = (problem.column, problem.end_column) if problem.column and problem.end_column else None
     shown, mark = _underline(rows[problem.line - 1].rstrip("\r"), columns, max_width)
     above = _visible(rows[problem.line - 2].rstrip("\r")) if problem.line > 1 else ""
     before = [(problem.line - 1, _cut_to_width(above, max_width))] if above.strip() else []
-    bar = theme.style(Style.FRAME, f"{' ' * gutter} |")
-    yield bar
+    bar = f"{' ' * gutter} |"
+    yield _plain(bar)
     for number, line in (*before, (problem.line, shown)):
-        yield defuse(f"{theme.style(Style.FRAME, f'{number:>{gutter}} |')} {line}".rstrip())
+        yield _plain(f"{number:>{gutter}} | {line}".rstrip())
     if mark:
-        blank = len(mark) - len(mark.lstrip())
-        yield f"{bar} {' ' * blank}{theme.style(Style(problem.severity.value), mark.lstrip())}"
+        yield Line(TONES[problem.severity], f"{bar} {mark}")
 
 
-def _wrap(text: str, indent: str, head: str, style: Style, theme: Theme) -> Iterator[str]:
-    """Yield a text on as many lines as it needs, with its `head` colored."""
-    lines = [text]
-    if theme.width is not None:
-        lines = textwrap.wrap(
-            text, theme.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        )
-    for line in lines:
-        safe = defuse(line)
-        yield theme.style(style, head) + safe[len(head) :] if safe.startswith(head) else safe
-
-
-def explanation(rule: LintRule, theme: Theme) -> tuple[str, ...]:
+def explanation(rule: LintRule) -> list[Line]:
     """Return the rule, why it matters, and a wrong and a right example."""
-    head = f"{rule.severity}[{rule.code}]"
-    lines = [f"{theme.style(Style(rule.severity.value), head)}: {rule.broken}", ""]
-    lines += [*textwrap.wrap(rule.why, theme.width or READABLE), ""]
+    lines = [Line(TONES[rule.severity], f"{rule.severity}[{rule.code}]: {rule.broken}"), _plain(""), _plain(rule.why)]
     location = ""
-    for word, style, examples in (("Wrong", Style.ERROR, rule.wrong), ("Right", Style.HELP, rule.right)):
+    for tone, word, examples in ((Tone.BAD, "Wrong", rule.wrong), (Tone.GOOD, "Right", rule.right)):
         for example in examples:
-            lines += [*_example(theme.style(style, word), example, where=example.location != location), ""]
+            where = "" if example.location == location else f", in {example.location}"
             location = example.location
-    return tuple(lines)
+            text = (_plain(f"    {line}".rstrip()) for line in example.text.split("\n"))
+            lines += [_plain(""), Line(tone, f"{word}{where}:"), _plain(""), *text]
+    return [*lines, _plain("")]
 
 
-def rule_list(rules: Iterable[LintRule], theme: Theme) -> tuple[str, ...]:
+def rule_list(rules: Iterable[LintRule]) -> list[Line]:
     """Return one line per rule."""
-    rows = [
-        f"{theme.style(Style(rule.severity.value), f'{rule.code} {rule.severity:7}')} {rule.broken}" for rule in rules
-    ]
-    return (*rows, "", "`stepflow explain CODE` says why a rule matters, with an example.")
+    rows = [Line(TONES[rule.severity], f"{rule.code} {rule.severity:7} {rule.broken}") for rule in rules]
+    return [*rows, _plain(""), _plain("`stepflow explain CODE` says why a rule matters, with an example.")]
 
 
-def _example(word: str, example: Example, *, where: bool) -> Iterator[str]:
-    yield f"{word}, in {example.location}:" if where else f"{word}:"
-    yield ""
-    yield from (f"    {line}".rstrip() for line in example.text.split("\n"))
+def _plain(text: str) -> Line:
+    return Line(Tone.PLAIN, text)
 
 
 def annotation(

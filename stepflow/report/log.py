@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from stepflow.domain import event as events
 from stepflow.domain.flow import RunState, advance, fold
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import Limits
-from stepflow.domain.text import count, cut, minutes, usd
+from stepflow.domain.text import cut, minutes, usd
 from stepflow.domain.words import Intent
 from stepflow.report.event_message import describe_event
 from stepflow.report.safe_text import Line, Tone, first_line, line, one_line, seconds_text, whole_lines
@@ -285,53 +284,6 @@ class TerminalLog:
         activity = self.run_log.activity
         words = ((Tone.WORDS, f"│ {activity.words}"),) if activity.words else ()
         return ((Tone.STEP, activity.describe(time)), *words, (Tone.PROGRESS, self.run_log.progress(time)))
-
-
-class Timeline:
-    """Collects past entries, shows them once, then shows new ones as they come.
-
-    `newest` is how many iterations to show in full, None for all of them. `hint` says how to see the others. What
-    happened before the first iteration is always shown.
-    """
-
-    def __init__(self, log: TerminalLog, *, newest: int | None = None, hint: str = "") -> None:
-        self._log, self._newest, self._hint = log, newest, hint
-        self._before: list[str] = []
-        self._iterations: deque[list[events.Entry]] = deque()
-        self._left_out = 0
-        self.finished = False
-
-    def collecting(self, entries: Iterable[events.Entry]) -> Iterator[events.Entry]:
-        """Collect each past entry, and pass it on."""
-        for entry in entries:
-            self._collect(entry)
-            yield entry
-
-    def collected_lines(self) -> Iterator[str]:
-        """Yield the lines of all collected entries."""
-        yield from self._before
-        if self._left_out:
-            yield f"… {count(self._left_out, 'earlier iteration')} left out{self._hint}"
-        for entries in self._iterations:
-            for entry in entries:
-                yield from self.render(entry)
-
-    def render(self, entry: events.Entry) -> tuple[str, ...]:
-        """Return the lines of one entry. The final lines say how the run ended, so this leaves it out."""
-        self.finished = isinstance(entry.event, events.RunFinished)
-        return () if self.finished else self._log.render(entry)
-
-    def _collect(self, entry: events.Entry) -> None:
-        if isinstance(entry.event, events.IterationStarted):
-            self._iterations.append([])
-            if self._newest is not None and len(self._iterations) > self._newest:
-                for dropped in self._iterations.popleft():
-                    self._log.run_log.skip(dropped)
-                self._left_out += 1
-        if self._iterations:
-            self._iterations[-1].append(entry)
-        else:
-            self._before += self.render(entry)
 
 
 def full_lines(event: events.Event) -> Iterator[Line]:

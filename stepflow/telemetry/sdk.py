@@ -3,29 +3,20 @@ conventions, like those of spans."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from importlib.metadata import version
 
-from opentelemetry.sdk.metrics.export import (
-    AggregationTemporality,
-    Histogram,
-    HistogramDataPoint,
-    Metric,
-    MetricsData,
-    NumberDataPoint,
-    ResourceMetrics,
-    ScopeMetrics,
-    Sum,
-)
+from opentelemetry.metrics import Histogram, Meter
+from opentelemetry.sdk.metrics import Counter, MeterProvider
+from opentelemetry.sdk.metrics import Histogram as SdkHistogram
+from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader, MetricsData
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from stepflow.telemetry import spans
-from stepflow.telemetry.spans import Attributes, RunSpan, RunTrace, Value
+from stepflow.telemetry.spans import Attributes, RunSpan, RunTrace
 
 NAME = "stepflow"
 #: A job's process is gone after its run, so what it counts is the difference to before.
@@ -41,8 +32,9 @@ TOKENS = {
 }
 #: The service does not say which of its tokens are images.
 MODALITY = {"gen_ai.token.modality": "unknown"}
-#: The values of a metric, by their attributes.
-Groups = Sequence[tuple[Attributes, Sequence[float]]]
+USED = "Tokens that the model used."
+#: The attributes of what a call of the model took.
+MODEL = (spans.OPERATION, spans.PROVIDER, spans.REQUEST_MODEL, spans.RESPONSE_MODEL)
 
 
 def sdk_spans(trace: RunTrace) -> Iterator[ReadableSpan]:
@@ -76,37 +68,31 @@ def sdk_metrics(trace: RunTrace, *, whole: bool) -> MetricsData:
     run = trace.spans[0]
     since, start = (0, run.start) if whole or not trace.resumed else (trace.resumed, trace.resumed_at)
     ended = [span for span in trace.spans if span.ended > since]
-    calls = [span for span in ended if span.attributes.get(spans.OPERATION) == spans.CHAT]
-    # The model makes up the name of a tool that its step does not have.
-    tools = [
-        span for span in ended if span.attributes.get(spans.OPERATION) == spans.EXECUTE_TOOL and span.error != "denied"
-    ]
     agent = {name: run.attributes[name] for name in (spans.AGENT, spans.DIGEST) if name in run.attributes}
     outcome = {**agent, spans.OUTCOME: run.attributes.get(spans.OUTCOME, "unfinished")}
-    model = (spans.OPERATION, spans.PROVIDER, spans.REQUEST_MODEL, spans.RESPONSE_MODEL)
-    tool = (spans.OPERATION, spans.TOOL, spans.ERROR)
-    costs = _group(calls, (spans.REQUEST_MODEL, spans.RESPONSE_MODEL), _attribute(spans.COST), outcome)
-    times = _nanoseconds(start), _nanoseconds(run.end)
-    metrics = (
-        _count("stepflow.runs", "{run}", "Runs that ended, by outcome.", [(outcome, (1,))], times),
-        _count("stepflow.cost", "{USD}", "What the model cost.", costs, times),
-        _durations(spans.INVOKE_AGENT, [({**agent, **_error(run)}, (run.end - start,))], RUN_BOUNDS, times),
-        _durations("client.inference", _group(calls, (*model, spans.ERROR), _seconds), CALL_BOUNDS, times),
-        _durations(spans.EXECUTE_TOOL, _group(tools, tool, _seconds), CALL_BOUNDS, times),
-        *(
-            _count(
-                metric,
-                "{token}",
-                "Tokens that the model used.",
-                _group(calls, model, _attribute(name), MODALITY),
-                times,
-            )
-            for name, metric in TOKENS.items()
-        ),
-    )
-    made = [metric for metric in metrics if metric.data.data_points]
-    scoped = ScopeMetrics(scope=_scope(), metrics=made, schema_url="")
-    return MetricsData([ResourceMetrics(resource=_resource(trace), scope_metrics=[scoped], schema_url="")])
+    reader = InMemoryMetricReader(preferred_temporality={Counter: DELTA, SdkHistogram: DELTA})
+    provider = MeterProvider(metric_readers=[reader], resource=_resource(trace), shutdown_on_exit=False)
+    meter = provider.get_meter(NAME, version(NAME))
+    meter.create_counter("stepflow.runs", "{run}", "Runs that ended, by outcome.").add(1, outcome)
+    cost = meter.create_counter("stepflow.cost", "{USD}", "What the model cost.")
+    tokens = {name: meter.create_counter(metric, "{token}", USED) for name, metric in TOKENS.items()}
+    _durations(meter, spans.INVOKE_AGENT, RUN_BOUNDS).record(run.end - start, {**agent, **_error(run)})
+    inference = _durations(meter, "client.inference", CALL_BOUNDS)
+    execution = _durations(meter, spans.EXECUTE_TOOL, CALL_BOUNDS)
+    for span in ended:
+        facts = {**span.attributes, **_error(span)}
+        match facts.get(spans.OPERATION):
+            case spans.CHAT:
+                inference.record(span.end - span.start, _pick(facts, *MODEL, spans.ERROR))
+                if isinstance(dollars := facts.get(spans.COST), int | float):
+                    cost.add(dollars, {**_pick(facts, spans.REQUEST_MODEL, spans.RESPONSE_MODEL), **outcome})
+                for name, counter in tokens.items():
+                    if isinstance(used := facts.get(name), int):
+                        counter.add(used, {**_pick(facts, *MODEL), **MODALITY})
+            # The model makes up the name of a tool that its step does not have.
+            case spans.EXECUTE_TOOL if span.error != "denied":
+                execution.record(span.end - span.start, _pick(facts, spans.OPERATION, spans.TOOL, spans.ERROR))
+    return reader.get_metrics_data() or MetricsData(resource_metrics=[])
 
 
 def _resource(trace: RunTrace) -> Resource:
@@ -119,58 +105,13 @@ def _scope() -> InstrumentationScope:
     return InstrumentationScope(NAME, version(NAME))
 
 
-def _count(name: str, unit: str, description: str, groups: Groups, times: tuple[int, int]) -> Metric:
-    points = [NumberDataPoint(dict(attributes), *times, value=sum(values)) for attributes, values in groups]
-    return Metric(name=name, description=description, unit=unit, data=Sum(points, DELTA, is_monotonic=True))
+def _durations(meter: Meter, what: str, bounds: tuple[float, ...]) -> Histogram:
+    name = f"gen_ai.{what}.duration"
+    return meter.create_histogram(name, "s", "How long it took.", explicit_bucket_boundaries_advisory=bounds)
 
 
-def _durations(what: str, groups: Groups, bounds: tuple[float, ...], times: tuple[int, int]) -> Metric:
-    points = [_histogram_point(attributes, values, bounds, times) for attributes, values in groups]
-    data = Histogram(points, DELTA)
-    return Metric(name=f"gen_ai.{what}.duration", description="How long it took.", unit="s", data=data)
-
-
-def _histogram_point(
-    attributes: Attributes, values: Sequence[float], bounds: tuple[float, ...], times: tuple[int, int]
-) -> HistogramDataPoint:
-    counts = [0] * (len(bounds) + 1)
-    for value in values:
-        # A bucket includes its upper bound.
-        counts[bisect_left(bounds, value)] += 1
-    return HistogramDataPoint(
-        attributes=dict(attributes),
-        start_time_unix_nano=times[0],
-        time_unix_nano=times[1],
-        count=len(values),
-        sum=sum(values),
-        bucket_counts=counts,
-        explicit_bounds=bounds,
-        min=min(values),
-        max=max(values),
-    )
-
-
-def _group(
-    measured: Iterable[RunSpan],
-    names: tuple[str, ...],
-    measure: Callable[[RunSpan], object],
-    more: Attributes | None = None,
-) -> Groups:
-    """Group the spans by these attributes, and measure each. A span that has no such value does not count."""
-    values: dict[tuple[tuple[str, Value], ...], list[float]] = defaultdict(list)
-    for span in measured:
-        if isinstance(value := measure(span), int | float):
-            facts = {**span.attributes, **_error(span)}
-            values[tuple((name, facts[name]) for name in names if name in facts)].append(value)
-    return [({**dict(group), **(more or {})}, found) for group, found in values.items()]
-
-
-def _attribute(name: str) -> Callable[[RunSpan], object]:
-    return lambda span: span.attributes.get(name)
-
-
-def _seconds(span: RunSpan) -> float:
-    return span.end - span.start
+def _pick(facts: Attributes, *names: str) -> Attributes:
+    return {name: facts[name] for name in names if name in facts}
 
 
 def _error(span: RunSpan) -> Attributes:

@@ -22,7 +22,7 @@ from stepflow.domain.reports.report import RunReport
 from stepflow.domain.words import Outcome
 from stepflow.errors import Problem, Severity
 from stepflow.report.collect import collect_report
-from stepflow.report.diagnostic import Theme, annotation, diagnostics, problem_annotations
+from stepflow.report.diagnostic import WIDE, annotation, diagnostics, problem_annotations
 from stepflow.report.log import ActionLog, folded_traceback
 from stepflow.report.safe_text import harmless
 from stepflow.report.summary import final_words
@@ -102,8 +102,8 @@ def test_a_problem_of_a_definition_is_not_obeyed_where_it_is_checked(text: str) 
     assert obeyed(said(*harmless(text).split("\n"))) == []
     placed = replace(problem, line=1, column=1, end_column=2)
     inspections = {text: Inspection(problems=(problem, placed), texts={text: text})}
-    for theme in (Theme(), Theme(width=40)):
-        shown = said(*diagnostics(inspections, rules(), theme))
+    for width in (WIDE, 40):
+        shown = said(*(line for _, line in diagnostics(inspections, rules(), width)))
         assert obeyed(shown) == []
         assert "\x1b" not in shown
 
