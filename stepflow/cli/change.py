@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stepflow.cli.layouts import find_proof_command
-from stepflow.cli.options import add_flags, read_flags
+from stepflow.cli.options import add_flags, add_option, add_repo, add_switch, read_flags
 from stepflow.cli.run import request_from
 from stepflow.cli.terminal import make_console, print_json, show_lines
 from stepflow.domain.proof import MOST_HUNKS, ProofSettings, ProofVerdict
@@ -33,7 +33,6 @@ PROVE_INPUTS = (
 
 def add_prove_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `prove`."""
-    parser.usage = "stepflow prove [BASE..HEAD] [--command COMMAND] [--tests GLOB …] [--json] [--INPUT VALUE …]"
     parser.add_argument("change", nargs="?", default="", metavar="BASE..HEAD", help="the change (default: this branch)")
     parser.add_argument(
         "--command",
@@ -42,15 +41,9 @@ def add_prove_arguments(parser: argparse.ArgumentParser) -> None:
         help="runs the tests; {tests} is the changed test files (default: what the repository's files suggest)",
     )
     parser.add_argument("--tests", nargs="+", metavar="GLOB", help="files that are tests (default: by convention)")
-    parser.add_argument(
-        "--max-hunks",
-        type=int,
-        default=MOST_HUNKS,
-        metavar="N",
-        help=f"parts to try by themselves (default: {MOST_HUNKS})",
-    )
-    parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (default: the current folder)")
-    parser.add_argument("--json", action="store_true", help="print the proof as one JSON object on stdout")
+    add_option(parser, "--max-hunks", "N", "parts to try by themselves", default=MOST_HUNKS)
+    add_repo(parser)
+    add_switch(parser, "--json", "print the proof as one JSON object on stdout")
     add_flags(parser, PROVE_INPUTS)
 
 
@@ -83,7 +76,6 @@ _REMOTE = re.compile(r".*[/:](?P<repository>[\w.-]+/[\w.-]+?)(?:\.git)?/?")
 
 def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `verify`."""
-    parser.usage = "stepflow verify PR [--signer WORKFLOW | --unsigned] [--run-folder DIR]… [--json] [--INPUT VALUE …]"
     parser.add_argument("pull_request", metavar="PR", help="number or address of the pull request")
     whose = parser.add_mutually_exclusive_group()
     whose.add_argument(
@@ -104,7 +96,7 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bundle", metavar="FILE", help="the signature, instead of the one that GitHub keeps")
     parser.add_argument("--trusted-root", metavar="FILE", help="authorities instead of GitHub's, as `gh` takes them")
     parser.add_argument("--repo", default=".", metavar="DIR", help="the clone (default: the current folder)")
-    parser.add_argument("--json", action="store_true", help="print the checks as one JSON object")
+    add_switch(parser, "--json", "print the checks as one JSON object")
     add_flags(parser, VERIFY_INPUTS)
 
 

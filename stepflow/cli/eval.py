@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 
 from stepflow.cli.layouts import find_proof_command
-from stepflow.cli.options import add_agent, add_flags, read_flags
+from stepflow.cli.options import add_agent, add_flags, add_option, add_repo, add_switch, read_flags
 from stepflow.cli.run import request_from
 from stepflow.cli.terminal import make_console, print_json, runs_folder, show_lines
 from stepflow.domain.reports.evaluation import EvalTrial, EvalVerdict
@@ -38,60 +38,26 @@ MOST_USD, MOST_MINUTES, MOST_CASES = 10.0, 300.0, 40
 
 def add_eval_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `eval`."""
-    parser.usage = (
-        "stepflow eval NAME [--against REF|DIGEST] [--against-model MODEL] [--budget-usd USD] [--minutes N] [--cases N]"
-        " [--json] [--INPUT VALUE …]; stepflow eval NAME --collect [--command COMMAND] [--cases N]"
-    )
     add_agent(parser)
-    parser.add_argument(
-        "--against",
-        default="",
-        metavar="REF|DIGEST",
-        help="the baseline: a commit, tag or branch, or the digest of a definition (default: the last commit)",
-    )
-    parser.add_argument(
-        "--against-model", default="", metavar="MODEL", help="the baseline's model (default: as the candidate)"
-    )
-    parser.add_argument(
-        "--budget-usd",
-        dest="most_usd",
-        type=float,
-        default=MOST_USD,
-        metavar="USD",
-        help=f"US dollars for the whole eval (default: {MOST_USD:g})",
-    )
-    parser.add_argument(
-        "--minutes",
-        dest="most_minutes",
-        type=float,
-        default=MOST_MINUTES,
-        metavar="N",
-        help=f"minutes for the whole eval, from this start on (default: {MOST_MINUTES:g})",
-    )
-    parser.add_argument(
-        "--cases",
-        dest="most_cases",
-        type=int,
-        default=MOST_CASES,
-        metavar="N",
-        help=f"most cases, always the same ones (default: {MOST_CASES})",
-    )
+    baseline = "the baseline: a commit, tag or branch, or the digest of a definition (default: the last commit)"
+    add_option(parser, "--against", "REF|DIGEST", baseline)
+    add_option(parser, "--against-model", "MODEL", "the baseline's model (default: as the candidate)")
+    add_option(parser, "--budget-usd", "USD", "US dollars for the whole eval", default=MOST_USD, dest="most_usd")
+    whole = "minutes for the whole eval, from this start on"
+    add_option(parser, "--minutes", "N", whole, default=MOST_MINUTES, dest="most_minutes")
+    add_option(parser, "--cases", "N", "most cases, always the same ones", default=MOST_CASES, dest="most_cases")
     parser.add_argument(
         "--budget-usd-per-run", dest="budget_usd", metavar="USD", help="US dollars for each run (default: 5)"
     )
-    parser.add_argument(
-        "--collect",
-        action="store_true",
-        help="run nothing; write cases from merged pull requests that close an issue and bring tests",
-    )
+    add_switch(parser, "--collect", "run nothing; write cases from merged pull requests that bring tests")
     parser.add_argument(
         "--command",
         dest="run",
         metavar="COMMAND",
         help="with --collect: runs the tests; {tests} is the test files (default: what the repository's files suggest)",
     )
-    parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (default: the current folder)")
-    parser.add_argument("--json", action="store_true", help="print the results as one JSON object on stdout")
+    add_repo(parser)
+    add_switch(parser, "--json", "print the results as one JSON object on stdout")
     add_flags(parser, INPUTS)
 
 

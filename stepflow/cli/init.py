@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.cli.layouts import DetectedCheck, Setup, find_checks, find_setup
+from stepflow.cli.options import add_repo
 from stepflow.cli.terminal import make_console
 from stepflow.definition.builtin import BUILTIN, PREFIX, READ_ONLY, agent_files, name_checks
 from stepflow.definition.published import agent_schema, registry_schema
@@ -55,7 +56,7 @@ def add_init_arguments(parser: argparse.ArgumentParser) -> None:
         help="a command that must pass at every closing, such as `make test`; repeatable (default: what the "
         "repository's files suggest)",
     )
-    parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (default: the current folder)")
+    add_repo(parser)
 
 
 def execute_init(arguments: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.own_texts import NUMBER, Marker, read_author, read_marker
-from stepflow.cli.options import add_flags, read_flags
+from stepflow.cli.options import add_flags, add_option, add_switch, read_flags
 from stepflow.cli.terminal import make_console, print_json, writing
 from stepflow.domain.reports.ledger import (
     DAYS_TO_REVERT,
@@ -51,23 +51,13 @@ _ROUNDING = 0.0001
 
 def add_ledger_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `ledger`."""
-    parser.usage = (
-        "stepflow ledger [--repository OWNER/NAME] [--since DATE] [--author LOGIN] [--json] [--html FILE] "
-        "[--INPUT VALUE …]"
-    )
     parser.add_argument("--repository", metavar="OWNER/NAME", help="the repository (default: GITHUB_REPOSITORY)")
     parser.add_argument(
         "--since", type=_day, metavar="DATE", help="leave out pull requests opened and runs recorded before this day"
     )
-    parser.add_argument(
-        "--author",
-        default="",
-        metavar="LOGIN",
-        help="the account that the runs write as, such as github-actions[bot] (default: that of the token)",
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print the ledger as one JSON object (`stepflow schema ledger`)"
-    )
+    account = "the account that the runs write as, such as github-actions[bot] (default: that of the token)"
+    add_option(parser, "--author", "LOGIN", account)
+    add_switch(parser, "--json", "print the ledger as one JSON object (`stepflow schema ledger`)")
     parser.add_argument("--html", metavar="FILE", help="write a page with plots, too")
     add_flags(parser, INPUTS)
 

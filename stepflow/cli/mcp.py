@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 
-from stepflow.cli.options import add_flags, read_flags
+from stepflow.cli.options import add_flags, add_repo, read_flags
 from stepflow.cli.run import request_from
 from stepflow.cli.terminal import make_console, show_lines
 from stepflow.definition.folder import AGENTS, find_agents
@@ -35,10 +35,9 @@ INPUTS = (
 
 def add_mcp_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `mcp`."""
-    parser.usage = "stepflow mcp lock [NAME …] [--repo DIR] [--INPUT VALUE …]"
     parser.add_argument("action", choices=("lock",), help="start the servers and write .agent/<name>/mcp.lock.json")
     parser.add_argument("names", nargs="*", metavar="NAME", help="agents (default: all under .agent/)")
-    parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (default: the current folder)")
+    add_repo(parser)
     add_flags(parser, INPUTS)
 
 

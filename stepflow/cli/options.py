@@ -69,8 +69,30 @@ def add_agent(parser: argparse.ArgumentParser) -> None:
     agent.completer = lambda **_asked: (*find_agents(Path.cwd()), *(f"{PREFIX}{name}" for name in BUILTIN))  # type: ignore[attr-defined]
 
 
+def add_option(
+    parser: argparse.ArgumentParser, flag: str, metavar: str, text: str, *, default: float | str = "", dest: str = ""
+) -> None:
+    """Add a flag with a value. The help names the default unless it is empty."""
+    shown = f"{text} (default: {default:g})" if isinstance(default, int | float) else text
+    named = dest or flag.removeprefix("--").replace("-", "_")
+    parser.add_argument(flag, metavar=metavar, help=shown, default=default, dest=named, type=type(default))
+
+
+def add_repo(parser: argparse.ArgumentParser) -> None:
+    """Add the flag for the repository."""
+    add_option(parser, "--repo", "DIR", "the repository (default: the current folder)", default=".")
+
+
+def add_switch(parser: argparse.ArgumentParser, flag: str, text: str) -> None:
+    """Add a flag without a value."""
+    parser.add_argument(flag, action="store_true", help=text)
+
+
 def add_flags(parser: argparse.ArgumentParser, names: Collection[str]) -> None:
-    """Add one flag for each of these inputs, with the input's own description."""
+    """Add one flag for each of these inputs, with the input's own description. The usage only hints at them, because
+    there are too many."""
+    own = " ".join(parser.format_usage().partition("[-h] ")[2].split())
+    parser.usage = f"%(prog)s {own} [--INPUT VALUE …]"
     heading, group = "", parser.add_argument_group()
     for name, field in _flags():
         heading = GROUPS.get(name, heading) or GROUPS["checks"]

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from stepflow.cli.options import add_flags, read_flags
+from stepflow.cli.options import add_flags, add_repo, add_switch, read_flags
 from stepflow.cli.run import request_from
 from stepflow.cli.terminal import make_console, print_json, show_lines, writing
 from stepflow.domain.reports.report import Rehearsal, Rehearsed
@@ -29,12 +29,11 @@ NOT_WRITABLE = "Name a file in a folder that is there and that you may write to.
 
 def add_rehearse_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `rehearse`."""
-    parser.usage = "stepflow rehearse [NAME | NAME/SCENARIO …] [--update] [--junit FILE] [--json] [--INPUT VALUE …]"
     parser.add_argument("names", nargs="*", metavar="NAME", help="agents, or AGENT/SCENARIO (default: all agents)")
-    parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (default: the current folder)")
-    parser.add_argument("--update", action="store_true", help="update the scenarios' `expect` with the actual results")
+    add_repo(parser)
+    add_switch(parser, "--update", "update the scenarios' `expect` with the actual results")
     parser.add_argument("--junit", metavar="FILE", help="write the results as JUnit XML, which CI services read")
-    parser.add_argument("--json", action="store_true", help="print the results as one JSON object on stdout")
+    add_switch(parser, "--json", "print the results as one JSON object on stdout")
     add_flags(parser, INPUTS)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from stepflow.cli.options import SECRETS, add_agent, add_input_flags, read_flags
+from stepflow.cli.options import SECRETS, add_agent, add_input_flags, add_repo, add_switch, read_flags
 from stepflow.cli.terminal import make_console, print_json, runs_folder, show_lines, watch_run
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import RunStarted
@@ -43,17 +43,16 @@ from stepflow.sandbox.host_git import CheckedOut, checked_out, has_commits
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `run`. The usage line only hints at the inputs, because there are too many."""
-    parser.usage = "stepflow run NAME [--repo DIR] [--issue N | --event FILE] [--json] [--INPUT VALUE …]"
-    parser.add_argument("--json", action="store_true", help="print the report as one JSON object on stdout")
-    parser.add_argument("--in-place", action="store_true", help="move your branch to the commits of a completed run")
-    parser.add_argument("--allow-dirty", action="store_true", help="with --in-place: copy uncommitted files, too")
+    add_switch(parser, "--json", "print the report as one JSON object on stdout")
+    add_switch(parser, "--in-place", "move your branch to the commits of a completed run")
+    add_switch(parser, "--allow-dirty", "with --in-place: copy uncommitted files, too")
     add_request_flags(parser)
 
 
 def add_request_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that define the run."""
     add_agent(parser)
-    parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (default: the current folder)")
+    add_repo(parser)
     parser.add_argument("--event", metavar="FILE", help="an event's payload (JSON) that carries the issue")
     add_input_flags(parser)
 
@@ -212,7 +211,7 @@ def add_resume_arguments(parser: argparse.ArgumentParser) -> None:
     answer = parser.add_mutually_exclusive_group()
     answer.add_argument("--approve", metavar="DIGEST", help="approve the plan with this digest, and continue")
     answer.add_argument("--reject", metavar="WHY", help="reject the plan, which ends the run")
-    parser.add_argument("--json", action="store_true", help="print the report as one JSON object on stdout")
+    add_switch(parser, "--json", "print the report as one JSON object on stdout")
 
 
 def execute_resume(arguments: argparse.Namespace) -> int:
@@ -274,8 +273,7 @@ def _resumed_trigger(started: RunStarted) -> Trigger:
 
 def add_preflight_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `preflight`. They are those of `run`, so that it checks what the run would do."""
-    parser.usage = "stepflow preflight NAME [--all] [--repo DIR] [--issue N | --event FILE] [--INPUT VALUE …]"
-    parser.add_argument("--all", action="store_true", help="show every row, including what is fine")
+    add_switch(parser, "--all", "show every row, including what is fine")
     add_request_flags(parser)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from stepflow.cli.options import add_switch
 from stepflow.cli.terminal import apply_style, last_run, live_lines, make_console, print_json, show_lines, writing
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.event import Entry, IterationStarted, RunFinished
@@ -38,8 +39,8 @@ NO_END = "No end was written: the process that ran it is gone. What it did until
 def add_show_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `show`."""
     parser.add_argument("folder", nargs="?", metavar="DIR", help="a run folder (default: that of your last run)")
-    parser.add_argument("--follow", action="store_true", help="follow a run in progress until it ends")
-    parser.add_argument("--json", action="store_true", help="print the report as one JSON object instead")
+    add_switch(parser, "--follow", "follow a run in progress until it ends")
+    add_switch(parser, "--json", "print the report as one JSON object instead")
     parser.add_argument("--html", metavar="FILE", help="write it as one HTML page instead")
     parser.add_argument(
         "--otlp",

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from stepflow.cli.options import add_agent, add_flags
+from stepflow.cli.options import add_agent, add_flags, add_switch
 from stepflow.cli.terminal import print_json, print_lines
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.folder import AGENTS, NoAgent
@@ -38,7 +38,7 @@ def add_validate_arguments(parser: argparse.ArgumentParser) -> None:
         help="text: for people; json: for programs (`stepflow schema problems`); "
         "github: annotations of a workflow; sarif: for code scanning",
     )
-    parser.add_argument("--strict", action="store_true", help="treat warnings as errors")
+    add_switch(parser, "--strict", "treat warnings as errors")
     parser.add_argument(
         "--private",
         action=argparse.BooleanOptionalAction,

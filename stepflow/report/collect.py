@@ -260,8 +260,8 @@ def collect_report(
     """Build the report from these entries. A crashed or canceled run has some of them, and an unbegun one has none."""
     known, read = facts or ReportFacts(), Reading(entries)
     run, ended, flow = read.state, _ending(read, known), read.last(events.FlowEnded)
-    failure, collected = read.last(events.FailureReported), read.last(events.WorkCollected)
-    cost, tried = read.last(events.IssueCostSummed), read.last(SuggestionsTried)
+    collected, tried = read.last(events.WorkCollected), read.last(SuggestionsTried)
+    cost = read.last(events.IssueCostSummed)
     started, begun = read.last(events.RunStarted), read.last(events.IterationStarted)
     canaries, removed, images = read.last(events.CanariesTried), read.last(TextRemoved), read.last(ImagesRead)
     answer, asked = flow.answer if flow else None, read.last(ApprovalAsked)
@@ -305,9 +305,6 @@ def collect_report(
         isolation=_isolation(read, known),
         canaries=dict(canaries.canaries) if canaries else {},
         removed_text=RemovedText(count=removed.count, pieces=tuple(removed.pieces)) if removed else RemovedText(),
-        failure_report=(failure.url or failure.detail) if failure else None,
-        kept_branch=failure.branch if failure else "",
-        kept_commit=failure.commit if failure else "",
         issue_cost=describe_issue_cost(cost) if cost else "",
         run_folder=known.run_folder,
         host_run_folder=known.host_run_folder,
@@ -315,15 +312,20 @@ def collect_report(
         hosts=tuple(read.hosts.values()),
         images=tuple(images.images) if images else (),
     )
-    return _with_start(report, started) if started else report
+    return _with_more(report, read)
 
 
-def _with_start(report: RunReport, started: events.RunStarted) -> RunReport:
-    """Add what the run started from."""
-    return replace(
-        report,
-        provider=str(started.options.get("provider", "")),
-        follow_up=started.follow_up,
-        reviewed=started.reviewed,
-        guidance=tuple(started.guidance),
-    )
+def _with_more(report: RunReport, read: Reading) -> RunReport:
+    """Add what the run started from, and what became of a failed one."""
+    if failure := read.last(events.FailureReported):
+        told, branch = failure.url or failure.detail, failure.branch
+        report = replace(report, failure_report=told, kept_branch=branch, kept_commit=failure.commit)
+    if started := read.last(events.RunStarted):
+        report = replace(
+            report,
+            provider=str(started.options.get("provider", "")),
+            follow_up=started.follow_up,
+            reviewed=started.reviewed,
+            guidance=tuple(started.guidance),
+        )
+    return report
