@@ -236,8 +236,7 @@ class EffectWriter:
 
         if own is None:
             return self._retry_policy.write(lambda: self._writer.create_comment(issue, body), find=find_posted)
-        # The same text a second time changes nothing.
-        return self._retry_policy.repeat(lambda: self._writer.update_comment(own.comment.id, body))
+        return self._writer.update_comment(own.comment.id, body)
 
     def _marker(self, own: OwnComment | None, commit: str) -> Marker:
         """The marker of a text of this run. Its costs build on the text of this agent that knows of the most."""
@@ -302,10 +301,7 @@ class EffectWriter:
                 done=lambda: has_reply(self._writer.review_thread(thread.id)),
             )
         if reply.applied and not thread.is_resolved:
-            self._retry_policy.ensure(
-                lambda: self._writer.resolve_thread(thread.id),
-                done=lambda: self._writer.review_thread(thread.id).is_resolved,
-            )
+            self._writer.resolve_thread(thread.id)
 
     def _submit_review(self, effect: SubmitReview) -> Receipt:
         if self._plan.reviewed is None:
@@ -386,19 +382,15 @@ class EffectWriter:
         if pull.author_id != self._writer.viewer().id:
             return _skip(effect, f"#{pull.number} is open already, by others", url=pull.url, number=pull.number)
         title, body = update_text(effect.title, effect.body, pull, self._plan.author(self._today))
-        self._retry_policy.repeat(lambda: self._writer.update_pull_request(pull.number, title=title, body=body))
+        self._writer.update_pull_request(pull.number, title=title, body=body)
         return _confirm(effect, f"updated #{pull.number}", url=pull.url, number=pull.number)
 
     def _add_labels(self, effect: AddLabels) -> Receipt:
         """Put on the labels that are missing."""
-
-        def missing() -> tuple[str, ...]:
-            present = self._labels()
-            return tuple(label for label in effect.labels if label.casefold() not in present)
-
-        if not (wanted := missing()):
+        present = self._labels()
+        if not (wanted := tuple(label for label in effect.labels if label.casefold() not in present)):
             return _skip(effect, f"already there: {', '.join(effect.labels)}")
-        self._retry_policy.ensure(lambda: self._writer.add_labels(self.issue, wanted), done=lambda: not missing())
+        self._writer.add_labels(self.issue, wanted)
         return _confirm(effect, ", ".join(wanted))
 
     def _remove_labels(self, effect: RemoveLabels) -> Receipt:
@@ -407,19 +399,13 @@ class EffectWriter:
         if not (removed := tuple(label for label in effect.labels if label.casefold() in present)):
             return _skip(effect, f"not there: {', '.join(effect.labels)}")
         for label in removed:
-            self._remove_label(label)
+            try:
+                self._writer.remove_label(self.issue, label)
+            except WriteFailed as exc:
+                # 404 also means that the token may not see it.
+                if exc.status != NOT_FOUND or label.casefold() in self._labels():
+                    raise
         return _confirm(effect, ", ".join(removed))
-
-    def _remove_label(self, label: str) -> None:
-        def gone() -> bool:
-            return label.casefold() not in self._labels()
-
-        try:
-            self._retry_policy.ensure(lambda: self._writer.remove_label(self.issue, label), done=gone)
-        except WriteFailed as exc:
-            # 404 also means that the token may not see it.
-            if exc.status != NOT_FOUND or not gone():
-                raise
 
     def _labels(self) -> frozenset[str]:
         return frozenset(label.casefold() for label in self._writer.issue(self.issue).labels)
@@ -442,7 +428,7 @@ class EffectWriter:
         """Close the issue, unless it is."""
         if self.is_closed():
             return _skip(effect, f"#{self.issue} was already closed")
-        self._retry_policy.ensure(lambda: self._writer.close_issue(self.issue), done=self.is_closed)
+        self._writer.close_issue(self.issue)
         return _confirm(effect, f"#{self.issue}")
 
     def _dispatch_workflow(self, effect: DispatchWorkflow) -> Receipt:

@@ -345,18 +345,19 @@ class GitHubReader(GitHub):
 
 
 class GitHubWriter(GitHub):
-    """`Writer` on GitHub: one request per write, retries for reads. Between two writes so many seconds pass."""
+    """Writes to GitHub. What can be written twice is retried, like what is read; what makes something new is not.
+    Between two writes so many seconds pass."""
 
     seconds_between_writes: float = 0.0
     _last_write = 0.0
 
     def create_comment(self, number: int, body: str) -> Comment:
         """A new comment."""
-        return self._write_as(Comment, "comment on the issue", "POST", f"/issues/{number}/comments", body=body)
+        return self._create(Comment, "comment on the issue", f"/issues/{number}/comments", body=body)
 
     def update_comment(self, comment_id: int, body: str) -> Comment:
         """Replace a comment's text."""
-        return self._write_as(Comment, "update the comment", "PATCH", f"/issues/comments/{comment_id}", body=body)
+        return self._replace(Comment, "update the comment", "PATCH", f"/issues/comments/{comment_id}", body=body)
 
     def add_labels(self, number: int, labels: tuple[str, ...]) -> None:
         """Put labels on an issue."""
@@ -373,7 +374,7 @@ class GitHubWriter(GitHub):
     def create_pull_request(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> PullRequest:
         """A new pull request."""
         facts = {"base": base, "head": branch, "title": title, "body": body, "draft": draft}
-        return self._write_as(PullRequest, "open the pull request", "POST", "/pulls", **facts)
+        return self._create(PullRequest, "open the pull request", "/pulls", **facts)
 
     def update_pull_request(self, number: int, *, title: str, body: str) -> None:
         """Replace title and body."""
@@ -384,11 +385,11 @@ class GitHubWriter(GitHub):
     ) -> Review:
         """A new review of a pull request, with comments on lines as of this commit."""
         facts = {"commit_id": commit, "event": event, "body": body, "comments": list(comments)}
-        return self._write_as(Review, "submit the review", "POST", f"/pulls/{number}/reviews", **facts)
+        return self._create(Review, "submit the review", f"/pulls/{number}/reviews", **facts)
 
     def update_review(self, number: int, review_id: int, body: str) -> Review:
         """Replace the summary of a review."""
-        return self._write_as(Review, "update the review", "PUT", f"/pulls/{number}/reviews/{review_id}", body=body)
+        return self._replace(Review, "update the review", "PUT", f"/pulls/{number}/reviews/{review_id}", body=body)
 
     def dismiss_review(self, number: int, review_id: int, message: str) -> None:
         """Let a review count no longer for or against a merge."""
@@ -409,7 +410,9 @@ class GitHubWriter(GitHub):
 
     def resolve_thread(self, thread_id: str) -> None:
         """Mark a thread as resolved; it may be already."""
-        self._mutate("resolve a review thread", RESOLVE, {"threadId": thread_id}, Answer)
+        self.retry_policy.repeat(
+            lambda: self._mutate("resolve a review thread", RESOLVE, {"threadId": thread_id}, Answer)
+        )
 
     def releases(self) -> tuple[Release, ...]:
         """All releases, drafts too, newest first."""
@@ -419,7 +422,7 @@ class GitHubWriter(GitHub):
         """A new release; its tag is made at `target` if it does not exist."""
         facts = {"tag_name": tag, "target_commitish": target, "name": name, "body": body, "draft": draft}
         fixed = {"prerelease": False, "generate_release_notes": False, "make_latest": "true"}
-        return self._write_as(Release, "create the release", "POST", "/releases", **facts, **fixed)
+        return self._create(Release, "create the release", "/releases", **facts, **fixed)
 
     def was_dispatched(self, workflow: str, *, branch: str, commit: str) -> bool:
         """Whether somebody has started this workflow for this commit of a branch."""
@@ -435,9 +438,8 @@ class GitHubWriter(GitHub):
     def dispatch_workflow(self, workflow: str, *, branch: str) -> None:
         """Start a workflow on a branch; what was pushed a moment ago may not be known there yet."""
         try:
-            self._send(
-                "start a workflow", "POST", f"/actions/workflows/{quote(workflow, safe='')}/dispatches", ref=branch
-            )
+            path = f"/actions/workflows/{quote(workflow, safe='')}/dispatches"
+            self._write("start a workflow", lambda: self._client.ask("POST", path, body={"ref": branch}))
         except WriteFailed as exc:
             exc.passes |= exc.status == UNPROCESSABLE and "No ref found" in exc.message
             raise
@@ -476,10 +478,18 @@ class GitHubWriter(GitHub):
         return self._mutate("write a commit", CREATE_COMMIT, commit, str, "createCommitOnBranch", "commit", "oid")
 
     def _send(self, doing: str, verb: str, path: str, **body: object) -> None:
-        self._write(doing, lambda: self._client.ask(verb, path, body=body or None))
+        """Write what changes nothing when it is written again."""
+        self.retry_policy.repeat(lambda: self._write(doing, lambda: self._client.ask(verb, path, body=body or None)))
 
-    def _write_as(self, kind: type[A], doing: str, verb: str, path: str, **body: object) -> A:
-        return self._write(doing, lambda: kind.model_validate(self._client.ask(verb, path, body=body)[1]))
+    def _create(self, kind: type[A], doing: str, path: str, **body: object) -> A:
+        """Write something new, once: the caller looks for it before it writes again."""
+        return self._write(doing, lambda: kind.model_validate(self._client.ask("POST", path, body=body)[1]))
+
+    def _replace(self, kind: type[A], doing: str, verb: str, path: str, **body: object) -> A:
+        """Replace a text. The same text a second time changes nothing."""
+        return self.retry_policy.repeat(
+            lambda: self._write(doing, lambda: kind.model_validate(self._client.ask(verb, path, body=body)[1]))
+        )
 
     def _mutate(self, doing: str, mutation: str, given: Mapping[str, object], kind: type[R], *path: str) -> R:
         return self._write(doing, lambda: read_part(kind, self._client.graphql(mutation, input=given), *path))

@@ -239,7 +239,8 @@ class ReviewSubmission:
             body = "\n\n".join((self.effect.body, *lines)).strip()
             last = earlier[-1] if earlier else None
             if last and not (comments or last.is_binding) and verdict is ReviewVerdict.COMMENT:
-                written, detail = self._update(last, body), "updated"
+                marked = mark_comment(body, self.marker)
+                written, detail = self.writer.update_review(self.pull.number, last.id, marked), "updated"
             else:
                 written = self._create(verdict, body, comments)
                 detail = f"submitted ({verdict}) with {count(len(comments), 'comment')} on lines"
@@ -314,12 +315,6 @@ class ReviewSubmission:
             find=lambda: next((each for each in self._own_reviews() if self._is_of_this_run(each)), None),
         )
 
-    def _update(self, review: Review, body: str) -> Review:
-        """Write another summary; writing it twice changes nothing."""
-        return self.writer.retry_policy.repeat(
-            lambda: self.writer.update_review(self.pull.number, review.id, mark_comment(body, self.marker))
-        )
-
     def _replace(self, earlier: Sequence[Review], newer: Review) -> str:
         """Let earlier reviews lead to the newer one, and no longer count. Returns what could not be done."""
         problem = ""
@@ -333,20 +328,18 @@ class ReviewSubmission:
         if (marker := read_marker(review.body)) and _REPLACED not in review.body:
             text = f"{_REPLACED}\n[A newer review]({newer.url}) replaces this one.\n\n{_fold(review.body)}"
             body = mark_comment(text, marker)
-            self.writer.retry_policy.repeat(lambda: self.writer.update_review(self.pull.number, review.id, body))
+            self.writer.update_review(self.pull.number, review.id, body)
 
     def _dismiss(self, review: Review, newer: Review) -> str:
-        number, message = self.pull.number, f"A newer review replaces it: {newer.url}"
-
-        def done() -> bool:
-            return any(each.id == review.id and not each.is_binding for each in self.writer.reviews(number))
-
+        number = self.pull.number
         try:
-            self.writer.retry_policy.ensure(lambda: self.writer.dismiss_review(number, review.id, message), done=done)
+            self.writer.dismiss_review(number, review.id, f"A newer review replaces it: {newer.url}")
         except WriteFailed as exc:
             if exc.status not in (FORBIDDEN, NOT_FOUND, UNPROCESSABLE):
                 raise
-            return f"the earlier review {review.url} still counts, since this token may not dismiss it"
+            # It may have been dismissed although the answer was lost.
+            if any(each.id == review.id and each.is_binding for each in self.writer.reviews(number)):
+                return f"the earlier review {review.url} still counts, since this token may not dismiss it"
         return ""
 
 
