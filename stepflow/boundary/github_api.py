@@ -1,7 +1,6 @@
 """GitHub's API: what is read before a run, and the `Writer` that the effects go through.
 
-The two never share a token: the reader has `read-token` or none, the writer the workflow's own. No error that leaves
-holds a request, a header or a secret.
+The two never share a token: the reader has `read-token` or none, the writer the workflow's own. No error has a secret.
 """
 
 from __future__ import annotations
@@ -353,11 +352,11 @@ class GitHubWriter(GitHub):
 
     def create_comment(self, number: int, body: str) -> Comment:
         """A new comment."""
-        return self._create(Comment, "comment on the issue", f"/issues/{number}/comments", body=body)
+        return self._write_as(Comment, "comment on the issue", "POST", f"/issues/{number}/comments", body=body)
 
     def update_comment(self, comment_id: int, body: str) -> Comment:
         """Replace a comment's text."""
-        return self._replace(Comment, "update the comment", "PATCH", f"/issues/comments/{comment_id}", body=body)
+        return self._write_as(Comment, "update the comment", "PATCH", f"/issues/comments/{comment_id}", body=body)
 
     def add_labels(self, number: int, labels: tuple[str, ...]) -> None:
         """Put labels on an issue."""
@@ -374,7 +373,7 @@ class GitHubWriter(GitHub):
     def create_pull_request(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> PullRequest:
         """A new pull request."""
         facts = {"base": base, "head": branch, "title": title, "body": body, "draft": draft}
-        return self._create(PullRequest, "open the pull request", "/pulls", **facts)
+        return self._write_as(PullRequest, "open the pull request", "POST", "/pulls", **facts)
 
     def update_pull_request(self, number: int, *, title: str, body: str) -> None:
         """Replace title and body."""
@@ -385,11 +384,11 @@ class GitHubWriter(GitHub):
     ) -> Review:
         """A new review of a pull request, with comments on lines as of this commit."""
         facts = {"commit_id": commit, "event": event, "body": body, "comments": list(comments)}
-        return self._create(Review, "submit the review", f"/pulls/{number}/reviews", **facts)
+        return self._write_as(Review, "submit the review", "POST", f"/pulls/{number}/reviews", **facts)
 
     def update_review(self, number: int, review_id: int, body: str) -> Review:
         """Replace the summary of a review."""
-        return self._replace(Review, "update the review", "PUT", f"/pulls/{number}/reviews/{review_id}", body=body)
+        return self._write_as(Review, "update the review", "PUT", f"/pulls/{number}/reviews/{review_id}", body=body)
 
     def dismiss_review(self, number: int, review_id: int, message: str) -> None:
         """Let a review count no longer for or against a merge."""
@@ -422,7 +421,7 @@ class GitHubWriter(GitHub):
         """A new release; its tag is made at `target` if it does not exist."""
         facts = {"tag_name": tag, "target_commitish": target, "name": name, "body": body, "draft": draft}
         fixed = {"prerelease": False, "generate_release_notes": False, "make_latest": "true"}
-        return self._create(Release, "create the release", "/releases", **facts, **fixed)
+        return self._write_as(Release, "create the release", "POST", "/releases", **facts, **fixed)
 
     def was_dispatched(self, workflow: str, *, branch: str, commit: str) -> bool:
         """Whether somebody has started this workflow for this commit of a branch."""
@@ -481,15 +480,12 @@ class GitHubWriter(GitHub):
         """Write what changes nothing when it is written again."""
         self.retry_policy.repeat(lambda: self._write(doing, lambda: self._client.ask(verb, path, body=body or None)))
 
-    def _create(self, kind: type[A], doing: str, path: str, **body: object) -> A:
-        """Write something new, once: the caller looks for it before it writes again."""
-        return self._write(doing, lambda: kind.model_validate(self._client.ask("POST", path, body=body)[1]))
+    def _write_as(self, kind: type[A], doing: str, verb: str, path: str, **body: object) -> A:
+        def write() -> A:
+            return self._write(doing, lambda: kind.model_validate(self._client.ask(verb, path, body=body)[1]))
 
-    def _replace(self, kind: type[A], doing: str, verb: str, path: str, **body: object) -> A:
-        """Replace a text. The same text a second time changes nothing."""
-        return self.retry_policy.repeat(
-            lambda: self._write(doing, lambda: kind.model_validate(self._client.ask(verb, path, body=body)[1]))
-        )
+        # What makes something new is looked for before it is written again, which only the caller can do.
+        return write() if verb == "POST" else self.retry_policy.repeat(write)
 
     def _mutate(self, doing: str, mutation: str, given: Mapping[str, object], kind: type[R], *path: str) -> R:
         return self._write(doing, lambda: read_part(kind, self._client.graphql(mutation, input=given), *path))

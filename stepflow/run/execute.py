@@ -73,7 +73,7 @@ def run_stages(run: Run) -> Ending:
     if result.outcome is Outcome.COMPLETED and run.work.problem:
         result = replace(result, outcome=Outcome.REFUSED, stage=Stage.COMPLETION, reason=run.work.problem)
     if run.finish:
-        return run.finish(run.facts, result)
+        return run.finish(run, result)
     done = resumed_run.receipts(result.iterations) if resumed_run else ()
     return finish_run(replace(run, done=done, tried=try_suggestions(run, result)), result)
 
@@ -270,6 +270,8 @@ def facts_of(prepared: Prepared) -> RunFacts:
         approvals_given=request.approvals_given,
         follow_up=request.follow_up,
         reviewed=request.reviewed,
+        variables=prepared.variables,
+        input_text=prepared.input_text,
     )
 
 
@@ -298,8 +300,10 @@ def drive_run(
     clock: Clock,
     cancellation: Cancellation,
     listeners: Sequence[Callable[[events.Entry], None]] = (),
+    finish: Callable[[Run, FlowResult], Ending] | None = None,
 ) -> AgentResult:
-    """Run the stages, record every event, and return the result, whatever happened."""
+    """Run the stages, record every event, and return the result, whatever happened. `finish` replaces the end of the
+    run for a program that runs an agent itself."""
     # Signals only interrupt inside the stages, so that the code around them always finishes.
     cancellation.hold()
     request, notice = prepared.request, _make_room(prepared)
@@ -314,7 +318,14 @@ def drive_run(
             journal.append(events.Noted(level="info", message=f"[Policy] {request.inputs.policy}"))
         if notice:
             journal.append(events.Noted(level="info", message=f"[Run] {notice}"))
-        run = Run(prepared=prepared, facts=facts_of(prepared), journal=journal, clock=clock, cancellation=cancellation)
+        run = Run(
+            prepared=prepared,
+            facts=facts_of(prepared),
+            journal=journal,
+            clock=clock,
+            cancellation=cancellation,
+            finish=finish,
+        )
         ending = guard_run(lambda: run_stages(run), journal, tracker)
         if ending.unreported:
             # It happened before anything could be planned or collected.

@@ -87,7 +87,7 @@ class Run:
     #: What became of the suggestions of a review; None without any.
     tried: SuggestionResults | None = None
     #: Replaces the end of the run for a program that runs an agent itself.
-    finish: Callable[[RunFacts, FlowResult], Ending] | None = None
+    finish: Callable[[Run, FlowResult], Ending] | None = None
 
     @property
     def request(self) -> RunRequest:

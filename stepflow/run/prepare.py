@@ -214,6 +214,9 @@ class Prepared:
     schemas: Schemas = field(default_factory=LoadedSchemas)
     tools: Tools | None = None
     commands: Commands | None = None
+    #: More `{uv-…}` for the prompts, and the text for `{input_text}`.
+    variables: JsonObject = field(default_factory=dict)
+    input_text: str | None = None
 
     @property
     def resumed_run(self) -> PreviousRun | None:

@@ -14,22 +14,22 @@ from typing import Protocol
 
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.effect import Effect, EffectStatus, Receipt, describe_effect
-from stepflow.domain.event import EffectApplied, EffectPlanned, Entry, Noted
+from stepflow.domain.event import EffectApplied, EffectPlanned, Entry
 from stepflow.domain.flow import FlowResult
 from stepflow.domain.json import JsonValue
-from stepflow.domain.reports.report import AgentResult, RunReport
+from stepflow.domain.reports.report import AgentResult
 from stepflow.domain.run import Issue, Limits, RunFacts
 from stepflow.domain.secrets import login_of
 from stepflow.domain.text import count
 from stepflow.domain.words import Isolation, Outcome, Provider
 from stepflow.engine.prompt.sanitize import sanitize
-from stepflow.journal import Fanout, MemoryJournal
+from stepflow.errors import RunCancelled
 from stepflow.model.scenario import ScriptedModel
-from stepflow.ports import Clock, Commands, Journal, Model, Schemas, Tools
-from stepflow.report.collect import ReportFacts, collect_report
+from stepflow.ports import Clock, Commands, Model, Schemas, Tools
+from stepflow.report.collect import ReportFacts
 from stepflow.run.clock import Cancellation, RehearsalClock, SystemClock
-from stepflow.run.ending import Ending
-from stepflow.run.execute import StageTracker, facts_of, guard_run, run_stages
+from stepflow.run.ending import Ending, collect_run, report_error
+from stepflow.run.execute import drive_run
 from stepflow.run.finish import Run
 from stepflow.run.prepare import LoadedSchemas, Prepared, open_verdict, run_arguments
 from stepflow.run.readiness import check_readiness
@@ -106,41 +106,37 @@ class StepFlowRunner:
         `{uv-…}` for the prompts, and `input_text` fills `{input_text}`. `context_text`, such as the issue's text, is
         shown to every step as data, without anything that GitHub's page would hide from people.
         """
-        agent, values = self.definition, dict(args or {})
+        agent, values, root = self.definition, dict(args or {}), Path(cwd or ".").resolve()
         clock = self.clock or (RehearsalClock() if isinstance(self.model, ScriptedModel) else SystemClock())
-        memory, tracker = MemoryJournal(clock), StageTracker()
-        journal = Fanout(memory, tracker, *((self.log,) if self.log else ()))
-        issue, root = _number(values.get("issue")), Path(cwd or ".").resolve()
-        request = self._request(root, issue)
-        known = ReportFacts(run_id=request.run_id, issue=issue, problems=agent.problems)
-        cancellation = Cancellation()
+        request, cancellation = self._request(root, _number(values.get("issue"))), Cancellation()
+        known = ReportFacts(run_id=request.run_id, issue=request.trigger.issue_number, problems=agent.problems)
         cancellation.hold()
-
-        def play() -> Ending:
-            prepared = self._prepare(narrow_network(request, agent), values, context_text)
-            with self._open(prepared.request) as (opened, workspace):
-
-                def finish(facts: RunFacts, result: FlowResult) -> Ending:
-                    if workspace:
-                        report = collect_report(memory.entries, agent, facts=known)
-                        _bring_work_back(workspace, opened, result, report, journal)
-                    return self._finish(replace(facts, root=str(root)), result, journal)
-
-                ready = replace(prepared, request=opened)
-                if workspace:
-                    workspace.fill(ready, cancellation, lambda line: _note(journal, "info", line))
-                facts = replace(facts_of(ready), variables=dict(variables or {}), input_text=input_text)
-                run = Run(
-                    prepared=ready, facts=facts, journal=journal, clock=clock, cancellation=cancellation, finish=finish
-                )
-                return run_stages(run)
-
         # Python delivers signals to the main thread only; they do not end a run in another one.
         on_main = threading.current_thread() is threading.main_thread()
-        with cancellation.listening() if on_main else nullcontext():
-            ending = guard_run(play, journal, tracker)
-        journal.append(ending.event)
-        return AgentResult.of(collect_report(memory.entries, agent, facts=replace(known, code=ending.code)))
+        try:
+            with (
+                cancellation.listening() if on_main else nullcontext(),
+                self._open(narrow_network(request, agent)) as (opened, workspace),
+            ):
+                prepared = replace(
+                    self._prepare(opened, values, context_text), variables=dict(variables or {}), input_text=input_text
+                )
+                if workspace:
+                    workspace.fill(prepared, cancellation)
+
+                def finish(run: Run, result: FlowResult) -> Ending:
+                    if workspace:
+                        _bring_work_back(workspace, run, result)
+                    return self._finish(replace(run, facts=replace(run.facts, root=str(root))), result)
+
+                listeners = (self.log,) if self.log else ()
+                report = drive_run(
+                    prepared, clock=clock, cancellation=cancellation, listeners=listeners, finish=finish
+                ).report
+        except (RunCancelled, Exception) as error:  # noqa: BLE001 - a program gets a result, whatever happened
+            report = report_error(error, known)
+        # The folder is gone.
+        return AgentResult.of(replace(report, run_folder=""))
 
     def _request(self, root: Path, issue: int | None) -> RunRequest:
         return RunRequest(
@@ -191,38 +187,32 @@ class StepFlowRunner:
                     places.enter_context(given_back(request.root))
                 yield request, None
 
-    def _finish(self, facts: RunFacts, result: FlowResult, journal: Journal) -> Ending:
+    def _finish(self, run: Run, result: FlowResult) -> Ending:
         """Plan and apply the effects of a completed flow, and record both. Without a boundary the plan is empty."""
         boundary, ending = self.boundary, Ending(outcome=result.outcome, stage=result.stage, reason=result.reason)
         if result.outcome is not Outcome.COMPLETED:
             return ending
-        effects = tuple(boundary.plan(self.definition, facts, result)) if boundary else ()
+        effects = tuple(boundary.plan(self.definition, run.facts, result)) if boundary else ()
         for effect in effects:
-            journal.append(EffectPlanned(kind=effect.kind, detail=describe_effect(effect)))
-        _note(journal, "debug", f"[Boundary] planned {count(len(effects), 'effect')}")
+            run.journal.append(EffectPlanned(kind=effect.kind, detail=describe_effect(effect)))
+        run.note("debug", f"[Boundary] planned {count(len(effects), 'effect')}")
         for receipt in boundary.apply(effects) if boundary else ():
-            journal.append(EffectApplied(**vars(receipt)))
+            run.journal.append(EffectApplied(**vars(receipt)))
             if receipt.status is EffectStatus.FAILED:
-                _note(journal, "error", f"[Boundary] failed: {receipt.kind}")
+                run.note("error", f"[Boundary] failed: {receipt.kind}")
                 reason = f"{receipt.kind} failed: {receipt.detail}"
                 return Ending(outcome=Outcome.BOUNDARY_FAILED, reason=reason)
         if boundary:
-            _note(journal, "info", "[Boundary] applied")
+            run.note("info", "[Boundary] applied")
         return ending
 
 
-def _bring_work_back(
-    workspace: Workspace, request: RunRequest, result: FlowResult, report: RunReport, journal: Journal
-) -> None:
+def _bring_work_back(workspace: Workspace, run: Run, result: FlowResult) -> None:
     """Move the caller's branch to the commits of a complete run, or keep them on a separate branch and log its name."""
     before = workspace.before if result.outcome is Outcome.COMPLETED else None
-    branch, moved = bring_back(request, report, before)
+    branch, moved = bring_back(run.request, collect_run(run.prepared), before)
     if branch and not moved:
-        _note(journal, "warning", f"[Work] the commits of this run are on the branch {branch}")
-
-
-def _note(journal: Journal, level: str, message: str) -> None:
-    journal.append(Noted(level=level, message=message))
+        run.note("warning", f"[Work] the commits of this run are on the branch {branch}")
 
 
 def _number(value: JsonValue) -> int | None:

@@ -243,6 +243,16 @@ def test_a_dispatch_form_may_name_the_issue_itself(form: dict, inputs: dict, num
     assert started("workflow_dispatch", dispatched(inputs=form), agent="fixer", **inputs).issue_number == number
 
 
+@pytest.mark.parametrize("text", ["7; id", "${{ github.token }}", "7\n8"])
+def test_a_dispatch_input_with_shell_characters_is_only_text(text: str) -> None:
+    """Nothing evaluates it: what is no number is no issue, and an agent's name is only compared."""
+    payload = dispatched(inputs={"issue": text, "agent": text})
+    trigger = started("workflow_dispatch", payload, agent="fixer")
+    assert (trigger.agent, trigger.issue_number) == ("fixer", None)
+    with pytest.raises(InputError):
+        read_inputs({"issue": text})
+
+
 def test_a_schedule_runs_for_the_actor_that_the_runner_names() -> None:
     assert started("schedule", {}, actor="carol", agent="fixer").actor == "carol"
 
