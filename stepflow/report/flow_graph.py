@@ -256,6 +256,15 @@ def flow_graph(
     )
 
 
+#: GitHub's Mermaid draws no graph with more arrows.
+MOST_EDGES = 400
+
+
+def is_too_large(agent: AgentDefinition, path: Sequence[PathEdge]) -> bool:
+    """Return whether there are more arrows than a picture can show."""
+    return len(flow_graph(agent, path).edges) > MOST_EDGES
+
+
 #: Outcomes that show that a run's final closing was accepted.
 CLOSED = (Outcome.COMPLETED, Outcome.NO_CHANGES, Outcome.BOUNDARY_FAILED, Outcome.REFUSED)
 

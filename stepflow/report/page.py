@@ -24,17 +24,16 @@ from stepflow.domain import event as events
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.checkout import PageDiffs, StepDiff
 from stepflow.domain.effect import EffectKind
-from stepflow.domain.json import JsonObject
 from stepflow.domain.reports.report import HistoryEntry, RunReport
 from stepflow.domain.run import ImagesRead, Issue, IssueImage
 from stepflow.domain.text import changed_lines, count, cut, sum_costs, usd
 from stepflow.domain.words import FailureAction
 from stepflow.report.event_message import describe_event
-from stepflow.report.flow_graph import cost_words, flow_graph, walked_path
+from stepflow.report.flow_graph import cost_words, is_too_large, walked_path
 from stepflow.report.graph_svg import graph_svg
 from stepflow.report.proof import describe_proof
 from stepflow.report.safe_text import ADDRESS, mark_of, one_line, render_page, seconds_text, spell_unseen
-from stepflow.report.summary import EDGE_LIMIT, figures
+from stepflow.report.summary import figures
 from stepflow.report.wording import (
     OUTCOMES,
     EventMessage,
@@ -74,7 +73,6 @@ OPEN_FILES = 5
 #: The first and the last line of a folded section.
 FOLD_BEGINS = re.compile(r"^<details><summary>(.*)</summary>$", re.MULTILINE)
 FOLD_ENDS = re.compile(r"^</details>$", re.MULTILINE)
-HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +161,6 @@ class PageTimeline:
         self._hides = range(EVENTS_SHOWN // 2, count - EVENTS_SHOWN // 2)
         self._seen = 0
         self._ended = False
-        self._unanswered: dict[str, tuple[Card, JsonObject]] = {}
         #: The card of each long text, by digest, and how many characters and cards still fit on the page.
         self._places: dict[bytes, str] = {}
         self._room, self._cards_left = PAGE_LIMIT, min(count, EVENTS_SHOWN)
@@ -192,20 +189,11 @@ class PageTimeline:
                 self.validators.append((f"#e{entry.seq}" if card else f"#{group.id}", event))
                 if event.action in (FailureAction.RETRY, FailureAction.ABORT):
                     group.red.append(one_line(event.name, 60))
-            case events.ToolCalled():
-                self._unanswered.pop(event.tool_use_id, None)
-            case events.ModelTurned() if card:
-                # The card of a call comes with its answer. The turn shows only calls without an answer.
-                calls = (block for block in event.content if block.get("type") == "tool_use")
-                self._unanswered |= {str(block.get("id", "")): (card, block) for block in calls}
             case _:
                 pass
 
     def finish(self, diffs: PageDiffs) -> None:
-        """Add what no event contains: the calls without an answer, and the changes."""
-        for card, block in self._unanswered.values():
-            label = f"Call of {one_line(str(block.get('name', '')))}, not answered"
-            self._add_texts(card, Part(label, block.get("input")))
+        """Add what no event contains: the changes."""
         for group in self.groups:
             if group.line and (diff := diffs.steps.get(group.line.iteration)):
                 self._add_diff(group, "What the step changed", diff)
@@ -282,20 +270,16 @@ def web_address(url: str) -> str:
     return url if ADDRESS.fullmatch(url) else ""
 
 
+#: The first sign of a line below a hunk's header, and its color.
+SIGNS = {"+": "added", "-": "removed", " ": "", "@": "hunk"}
+
+
 def _diff_lines(text: str) -> Markup:
-    """Return the lines of a diff with their colors. A file's own lines may look like diff headers, so the line counts
-    in the header of each hunk decide."""
-    before = after = 0
-    lines: list[Markup] = []
-    for line in re.findall(r"[^\n]*\n|[^\n]+", text):
-        sign, kind = line[:1], "quiet"
-        if before > 0 or after > 0:
-            before -= sign not in ("+", "\\")
-            after -= sign not in ("-", "\\")
-            kind = {"+": "added", "-": "removed", "\\": "quiet"}.get(sign, "")
-        elif hunk := HUNK.match(line):
-            before, after = (int(many or 1) for many in hunk.groups())
-            kind = "hunk"
+    """Return the lines of a diff with their colors. Above the first hunk there are only headers."""
+    lines, in_hunk = [], False
+    for line in text.splitlines(keepends=True):
+        in_hunk = in_hunk or line.startswith("@@")
+        kind = SIGNS.get(line[0], "quiet") if in_hunk else "quiet"
         lines.append(Markup('<span class="{}">{}</span>').format(kind, line))
     return Markup("").join(lines)
 
@@ -434,7 +418,7 @@ def report_html(
 def _graph(report: RunReport, agent: AgentDefinition) -> str:
     """Return the picture of the graph, or an empty string if it is too large."""
     path = walked_path(report)
-    if len(flow_graph(agent, path).edges) > EDGE_LIMIT:
+    if is_too_large(agent, path):
         return ""
     first = {line.step_id: f"#i{line.iteration}" for line in reversed(report.history)}
     return graph_svg(agent, path, costs=cost_words(report), links=first)

@@ -142,17 +142,19 @@ def _describe_turn(event: events.ModelTurned) -> EventMessage:
             seconds_text(event.seconds),
             left_out,
         ),
-        parts=tuple(_block_part(block) for block in event.content if block.get("type") != "tool_use"),
+        parts=tuple(map(_block_part, event.content)),
         in_log=False,
         below=(*quote_lines(filter(None, said)), *(() if event.stop_reason in USUAL_STOPS else (stopped,))),
     )
 
 
 def _block_part(block: JsonObject) -> Part:
-    """Return the part that a page shows for a block. The input of a call is in the message of the call itself."""
+    """Return the part that a page shows for a block."""
     match block.get("type"):
         case "text":
             return Part("Text", str(block.get("text", "")))
+        case "tool_use":
+            return Part(f"Call of {one_line(str(block.get('name', '')))}", block.get("input"), is_open=False)
         case "thinking":
             return Part("Thinking", str(block.get("thinking", "")), is_open=False)
         case _:

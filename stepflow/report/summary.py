@@ -20,7 +20,7 @@ from stepflow.domain.text import RemovalKind, RemovedPiece, code_block, count, c
 from stepflow.domain.words import Effort, Outcome
 from stepflow.errors import Severity
 from stepflow.report.diagnostic import annotation
-from stepflow.report.flow_graph import flow_graph, mermaid_graph, walked_path
+from stepflow.report.flow_graph import is_too_large, mermaid_graph, walked_path
 from stepflow.report.proof import describe_proof, link_into_diff, proof_section, without_links
 from stepflow.report.safe_text import (
     FAILED,
@@ -74,9 +74,8 @@ VALIDATOR_ROWS = 100
 OUTPUTS = 5
 ITEMS_SHOWN = 30
 REMOVED_SHOWN = 100
-#: Limits of GitHub's Mermaid, which shows an error instead of a larger graph.
+#: Limit of GitHub's Mermaid, which shows an error instead of a longer graph.
 GRAPH_LIMIT = 40_000
-EDGE_LIMIT = 400
 COMMENT_PIECES = 20
 COMMENT_HOSTS = 10
 HOST_ROWS = 100
@@ -354,8 +353,7 @@ def _picture(report: RunReport, agent: AgentDefinition) -> str:
     """Return the agent's graph with the path of the run, or an empty string if it is too large for GitHub to draw."""
     path = walked_path(report)
     picture = mermaid_graph(agent, path)
-    fits = len(flow_graph(agent, path).edges) <= EDGE_LIMIT and len(picture) <= GRAPH_LIMIT
-    return picture if fits else ""
+    return "" if is_too_large(agent, path) or len(picture) > GRAPH_LIMIT else picture
 
 
 def _guard_warnings(runs: Sequence[ValidatorRun]) -> list[tuple[tuple[str, str], int]]:

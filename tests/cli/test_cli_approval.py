@@ -51,22 +51,3 @@ def test_another_digest_is_refused_and_a_rejection_ends_the_run(checkout: Path, 
     assert f'somebody at a terminal rejected the plan before step "{STEP}": too large' in capsys.readouterr().out
     assert main([resume, folder, flag, digest]) == 1
     assert "it is over: refused" in capsys.readouterr().err
-
-
-def test_more_than_write_access_is_asked_of_github(checkout: Path, capsys) -> None:
-    approve = wait(checkout, capsys, by="admin")
-    assert main(approve) == 1
-    said = capsys.readouterr().err
-    assert "there is no read-token to ask whether the person who triggered the run has the permission 'admin'" in said
-    assert "STEPFLOW_READ_TOKEN" in said
-
-
-def test_the_terminal_shows_a_plan_whole_and_as_it_is_used(checkout: Path, capsys) -> None:
-    scenario = checkout.parent / "scenario.yaml"
-    scenario.write_text(scenario.read_text().replace("understanding: x", 'understanding: "x\\u200b\\u202e\\e[8m"'))
-    resume, folder, *answer = wait(checkout, capsys, by="write")
-    assert main(["show", folder]) == 0
-    said = capsys.readouterr().out
-    assert "initial.issue, understanding:\n" in said
-    assert "\u200b" not in said
-    assert main([resume, folder, *answer]) == 0

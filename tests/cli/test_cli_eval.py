@@ -225,18 +225,6 @@ def test_the_budget_ends_an_eval_and_a_larger_one_continues_it(project: Path, mo
 
 
 @pytest.mark.whole
-def test_the_budget_of_a_definition_is_its_own(project: Path, model: MessagesApi, capsys) -> None:
-    write_case(project, 7)
-    file = project / ".agent/fixer/agent.json"
-    git("checkout", "--quiet", "--", PROMPT, cwd=project)
-    agent = json.loads(file.read_text())
-    agent["runner"]["boundaries"] = {"budgetUsd": 0.0001}
-    file.write_text(json.dumps(agent))
-    (pair,) = run_eval(model, capsys)["pairs"]
-    assert (pair["candidate"]["outcome"], pair["baseline"]["success"]) == ("budget_exhausted", True)
-
-
-@pytest.mark.whole
 def test_the_minutes_end_a_run_that_goes_on_later(project: Path, capsys) -> None:
     write_case(project, 7)
     turns, pause = agent_that(greet), [2.5]

@@ -79,21 +79,6 @@ def test_small_history_is_read_exactly_and_fits_its_published_schema(read: Read)
 
 
 @pytest.mark.whole
-@pytest.mark.weekly
-def test_ten_thousand_pull_requests_are_read_exactly_within_the_limit_of_a_jobs_token(read: Read) -> None:
-    world = many_pulls(10_000)
-    for number in range(500):
-        world.add_foreign_pull(5_000_000 + number, "By hand.")
-    world.state.points = 1_000
-    pulls, commits = len(world.state.pulls), len(world.state.commits)
-    compare(world, read(world))
-    # A hundred each of pull requests, issues and commits, and one question whose the token is.
-    pages = -(-pulls // 100) + 100 + -(-commits // 100)
-    assert read.requests == pages + 1  # type: ignore[attr-defined]
-    assert 1_000 - world.state.points < 700
-
-
-@pytest.mark.whole
 def test_what_strangers_write_counts_nothing_and_is_named(read: Read) -> None:
     world = LedgerWorld()
     world.add_runs(1, FIRST, [DONE], BEGIN)

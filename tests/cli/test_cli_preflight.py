@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -129,25 +128,6 @@ def test_a_price_that_is_not_known_needs_a_budget_in_tokens(checkout: Path, caps
         "warning",
         "of my-own unknown; budget-tokens (50,000) applies instead of budget-usd",
     )
-
-
-def test_a_definition_with_errors_fails_and_the_sandbox_is_looked_at_all_the_same(checkout: Path, capsys) -> None:
-    file = checkout / ".agent" / "fixer" / "steps_registry.json"
-    registry = json.loads(file.read_text())
-    registry["entryStep"] = "nowhere"
-    file.write_text(json.dumps(registry))
-    assert scripted(checkout, "--issue", "7") == 2
-    table = rows(capsys)
-    assert table["definition"][0] == "failed"
-    assert "nowhere" in table["definition"][1]
-    assert "model" not in table
-    assert table["sandbox: environment"][0] == "ok"
-
-
-def test_without_an_issue_the_arguments_are_a_warning(checkout: Path, capsys) -> None:
-    assert scripted(checkout) == 0
-    state, detail = rows(capsys)["run arguments"]
-    assert (state, "no issue here" in detail) == ("warning", True)
 
 
 def test_where_a_layer_is_missing_required_fails_and_best_effort_warns(

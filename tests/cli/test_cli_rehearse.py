@@ -153,14 +153,6 @@ def test_a_run_that_does_not_fit_its_scenario_differs_and_is_not_accepted(checko
 
 
 @pytest.mark.whole
-def test_a_check_that_was_red_before_the_run_is_no_mistake_of_the_scenario(checkout: Path, capsys) -> None:
-    put(checkout, text=TURNS.replace("echo 'hello, world' > greeting.txt && git commit -qam 'Greet the world'", "true"))
-    code, output = rehearse(capsys)
-    assert code == 1
-    assert "the check greeting failed (exit code 1), as it did before the run: grep" in output
-
-
-@pytest.mark.whole
 def test_a_scenario_may_expect_that_a_run_does_not_begin(checkout: Path, capsys) -> None:
     put(checkout, "without-issue", "turns: []\nexpect: { outcome: invalid_definition }\n")
     put(checkout, "broken", "turns: [\n")
@@ -261,16 +253,6 @@ def test_one_bad_scenario_does_not_keep_the_others_from_being_played(
     scenarios = played(capsys, *(["--update"] if update else []))
     passed = {"broken": False, "greets": True}
     assert {name: scenario["passed"] for name, scenario in scenarios.items()} == passed
-
-
-@pytest.mark.whole
-def test_an_expected_file_that_cannot_be_read_is_a_difference(checkout: Path, capsys) -> None:
-    names = ["a" * 300, "greeting.txt/below", ".git"]
-    put(checkout, text=f"{TURNS}expect:\n  files: {json.dumps(dict.fromkeys(names, 'x'))}\n")
-    put(checkout, "second")
-    scenarios = played(capsys)
-    assert scenarios["second"]["passed"]
-    assert [each["what"] for each in scenarios["greets"]["differences"]] == [f"file {name}" for name in names]
 
 
 @pytest.mark.whole

@@ -60,19 +60,6 @@ def test_an_events_file_gives_the_issue_and_its_text(checkout: Path, capsys) -> 
     assert json.loads(capsys.readouterr().out)["issue"] == 7
 
 
-def test_a_parameter_reaches_the_prompt(checkout: Path, capsys) -> None:
-    agent = checkout / ".agent/fixer"
-    definition = json.loads((agent / "agent.json").read_text())
-    definition["parameters"]["place"] = {"type": "string", "cli": "--place", "description": "Whom to greet"}
-    (agent / "agent.json").write_text(json.dumps(definition))
-    prompt = agent / "prompts/steps/initial/issue/f_default.md"
-    prompt.write_text(f"{prompt.read_text()}\nGreet {{uv-place}}.\n")
-    git("commit", "--quiet", "--all", "--message", "Greet a place", cwd=checkout)
-    scenario = checkout.parent / "scenario.yaml"
-    scenario.write_text(scenario.read_text().replace("output:", 'expect_prompt: ["Greet Mars = red."]\n    output:', 1))
-    assert run(checkout, "--issue", "7", "--param", "place=Mars = red") == 0, capsys.readouterr().out
-
-
 def test_a_flag_that_is_none_is_named_with_where_all_are(checkout: Path, capsys) -> None:
     with pytest.raises(SystemExit, match="2"):
         run(checkout, "--base-branch", "develop")
@@ -98,20 +85,15 @@ def test_a_real_model_is_asked_with_the_key_of_the_environment(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--issue", "seven"], "input issue"),
         (["--budget-usd", "five"], "input budget-usd: should be a number"),
         (["--param", "topic"], '--param "topic" is not key=value'),
         (["--param", "issue=8", "--issue", "7"], "SF209"),
         (["--event", "/no/such/file"], "/no/such/file"),
-        (["--repo", "/no/such/folder"], "/no/such/folder"),
-        (["--scenario", "/no/such/scenario"], "/no/such/scenario"),
         (["--boundary", "github", "--issue", "7"], "github-token"),
         ([], "SF209"),
         (["--pass-env", "ANTHROPIC_API_KEY"], "pass-env"),
-        (["--pass-env", "GITHUB_TOKEN"], "pass-env"),
         (["--working-directory", ".."], "outside"),
-        (["--working-directory", "nowhere"], "no folder"),
-        *((["--record", path], "record") for path in ("../x.yaml", "/tmp/x.yaml", "a/../../x", "report.json", ".")),
+        *((["--record", path], "record") for path in ("../x.yaml", "report.json")),
         (["--network", "allow"], "input allowed-hosts: list the hosts"),
         (["--boundary", "github", "--issue", "7", "--github-token", "ghs_x"], "GITHUB_REPOSITORY"),
         (["--issue", "7", "--read-token", "ghp_x"], "GITHUB_ACTOR"),
@@ -138,11 +120,6 @@ def test_an_issue_without_a_text_is_a_warning_in_a_rehearsal(checkout: Path, cap
     shown = capsys.readouterr()
     assert json.loads(shown.out)["issue"] == 8
     assert "The text of issue #8 is not known" in shown.err
-
-
-def test_an_issue_without_a_text_is_an_error_for_a_real_model(checkout: Path, capsys) -> None:
-    assert run(checkout, "--provider", "anthropic", "--anthropic-api-key", "sk-ant-x", "--issue", "8") == 2
-    assert "issue-text" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["run"], ["run", "fixer", "--nope"], ["dance"]])

@@ -13,7 +13,6 @@ import pytest
 
 from stepflow.cli import main
 from stepflow.cli.terminal import colored
-from stepflow.definition.diagnostics import rules
 from stepflow.report.document import problems_schema
 from tests.checkout import git
 from tests.cli.terminal import at_terminal
@@ -170,12 +169,6 @@ def test_explain_gives_reason_and_example(capsys) -> None:
     assert '    { "target": "continuation.issue" }' in out
 
 
-def test_explain_alone_lists_every_code(capsys) -> None:
-    assert main(["explain"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[: len(rules())]] == list(rules())
-
-
 @pytest.mark.parametrize(
     ("word", "hint"),
     [
@@ -272,11 +265,6 @@ def test_an_agent_file_with_another_name_is_named(there: str, checkout: Path, ca
 def test_a_folder_name_with_capitals_and_underscores_gets_one_that_fits(checkout: Path, capsys) -> None:
     (checkout / ".agent/fixer").rename(checkout / ".agent/Issue_Fixer")
     assert 'Rename the folder to "issue-fixer"' in error_of(capsys)
-
-
-def test_yaml_in_a_json_file_is_recognised(checkout: Path, capsys) -> None:
-    (checkout / REGISTRY).write_text("agentId: fixer\nversion: 1.0.0\nsteps:\n  initial.issue: {}\n")
-    assert "Write the file as JSON: it looks like YAML" in error_of(capsys)
 
 
 def test_a_byte_order_mark_and_tabs_are_no_problem_and_move_no_column(misspelt: Path, capsys) -> None:

@@ -59,10 +59,6 @@ def test_a_budget_for_all_is_told_with_what_is_left_of_it() -> None:
     )
 
 
-def test_a_page_on_which_no_issue_fits_names_no_next_page() -> None:
-    assert page(waiting=3).after is None
-
-
 def test_the_totals_are_one_line() -> None:
     results = (
         IssueResult(issue=7, outcome=Outcome.COMPLETED, reason="", iterations=3, tokens=1200, cost_usd=0.5, seconds=60),

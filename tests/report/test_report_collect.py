@@ -206,16 +206,6 @@ def test_what_a_resumed_run_plans_anew_is_told_in_its_new_words():
     )
 
 
-def test_a_resumed_boundary_takes_the_old_end_back():
-    failed = (
-        0.0,
-        events.RunFinished(outcome=Outcome.BOUNDARY_FAILED, stage=Stage.COMPLETION, reason="502", success=False),
-    )
-    again = (3.0, events.EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.APPLIED))
-    report = collect_report(entries_of([*TIMED[:-1], failed, again]))
-    assert (report.outcome, report.success) == (Outcome.CANCELLED, False)
-
-
 def test_the_comment_of_a_failed_run_is_not_an_effect():
     reported = events.FailureReported(detail="updated", url="https://github.com/o/r/issues/7#c")
     report = collect_report(entries_of([*TIMED[:9], (0, reported)]))
@@ -236,11 +226,6 @@ def test_a_jump_that_leads_nowhere_keeps_the_target_it_named():
     begun = events.IterationStarted(iteration=1, step_id="s", kind=StepKind.WORK, model="m")
     answered = events.StepAnswered(step_id="s", answer={}, intent=Intent.JUMP, target="nowhere", reason="r")
     assert collect_report(entries_of([(0, begun), (0, answered)])).history[0].target == "nowhere"
-
-
-def test_a_second_start_does_not_count_the_time_between():
-    timed = [(0, STARTED), (5, events.Noted(level="info", message="m")), (1000, STARTED), (2, TIMED[1][1])]
-    assert collect_report(entries_of(timed)).seconds == 7
 
 
 def test_report_json_is_as_published():

@@ -117,7 +117,7 @@ def test_a_prompt_that_was_masked_or_is_cut_is_not_marked(sent):
     assert card.shown[0].puts == []
 
 
-def test_a_call_that_nobody_answered_is_shown_with_its_input_and_an_answered_one_once():
+def test_a_turn_shows_its_calls_and_a_call_its_input_and_output():
     def uses(id: str) -> events.ModelTurned:
         block = {"type": "tool_use", "id": id, "name": "bash", "input": {"command": "make"}}
         return events.ModelTurned(
@@ -131,9 +131,9 @@ def test_a_call_that_nobody_answered_is_shown_with_its_input_and_an_answered_one
 
     cards = shown(uses("t"), tool("done"), uses("lost")).cards()
     assert [list(card.parts) for card in cards[-3:]] == [
-        ["Thinking", "odd"],
+        ["Thinking", "Call of bash", "odd"],
         ["Input", "Output"],
-        ["Thinking", "odd", "Call of bash, not answered"],
+        ["Thinking", "Call of bash", "odd"],
     ]
 
 
