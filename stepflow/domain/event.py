@@ -120,7 +120,7 @@ class BaseChecked(BaseCheck):
 @dataclass(frozen=True, kw_only=True)
 class ValidatorRan:
     """A validator ran at a closing. `action` is the response to a failure, None if the validator passed. `warnings` say
-    what was changed during the check or hidden from it. `restored` lists what was reverted in HOME and TMPDIR."""
+    what was changed during the check or hidden from it. `restored` says which of HOME and TMPDIR was put back."""
 
     iteration: int
     entry: str

@@ -194,8 +194,7 @@ def _describe_validator(event: events.ValidatorRan) -> EventMessage:
     tone = Tone.GOOD if event.passed else Tone.BAD
     guarded = [(Tone.WARNING, text) for text in event.warnings]
     if event.restored:
-        restored = f"HOME and TMPDIR were put back as setup left them: {name_some(event.restored)}"
-        guarded.insert(0, (Tone.PLAIN, restored))
+        guarded.insert(0, (Tone.PLAIN, f"put back as setup left it: {name_some(event.restored)}"))
     state = ""
     if not event.passed:
         tries = f", attempt {event.attempt} of {event.max_attempts}" if event.recoverable else " for good"
@@ -211,7 +210,7 @@ def _describe_validator(event: events.ValidatorRan) -> EventMessage:
         more_facts=(event.pattern,),
         parts=(
             Part("Warnings", "\n".join(event.warnings)),
-            Part("Put back in HOME and TMPDIR", "\n".join(event.restored)),
+            Part("Put back as setup left it", "\n".join(event.restored)),
             Part("Output", event.output_tail),
         ),
         below=(

@@ -74,19 +74,15 @@ CHEATS = {
         "echo 'build/' > .gitignore; git commit -qam fewer; echo '*.log' > .git/info/exclude; touch a.log",
         ("?? a.log",),
     ),
-    "an ident of a committed .gitattributes": (
-        "echo '*.txt ident' >> .gitattributes; echo '$Id$' >> hello.txt; git add -A; git commit -qm ident;"
-        "sed -i 's/.Id./$Id: evil $/' hello.txt; git add hello.txt", (" M hello.txt",),
-    ),
     "attributes that no commit holds and that hide themselves": (
         "echo '*.txt ident' > .gitattributes; git update-index --assume-unchanged .gitattributes;"
         "echo '$Id$' >> hello.txt; git add hello.txt; git commit -qm id; sed -i 's/.Id./$Id: evil $/' hello.txt;"
         "git add hello.txt",
-        (" M .gitattributes", " M hello.txt"),
+        (" M .gitattributes",),
     ),
     "attributes that a committed rule ignores": (
         "echo .gitattributes > src/.gitignore; git commit -qam i; echo '* text eol=crlf' > src/.gitattributes;"
-        "sed -i 's/$/\\r/' src/a.py; git add src/a.py", (" M src/a.py", "?? src/.gitattributes"),
+        "sed -i 's/$/\\r/' src/a.py; git add src/a.py", ("?? src/.gitattributes",),
     ),
     "an ignored ignore file": (
         "echo .gitignore > src/.gitignore; mkdir src/b; touch src/b/a; git add --all; git commit -qm b;"
@@ -185,23 +181,6 @@ def test_an_ignore_file_that_appears_in_the_root_and_hides_itself_is_found(start
     assert looked.look().hidden == ("?? .gitignore",)
 
 
-@pytest.mark.parametrize(
-    "replace",
-    [
-        "mv .git ~/old; ln -s ~/old .git",
-        'mv .git ~/old; echo "gitdir: $HOME/old" > .git',
-        "cp -r .git ~/old; mv .git ~/gone; mv ~/old .git",
-    ],
-    ids=["a link", "a file", "another folder"],
-)
-def test_a_replaced_repository_cannot_vouch_for_the_tree(prepared, replace):
-    looked = prepared()
-    looked.box.sh(replace)
-    assert looked.seen_by_the_checkouts_git() == ""
-    assert looked.look().problem
-    assert "not the one that was there" in looked.closing.problem
-
-
 @pytest.mark.parametrize("harm", ["rm -rf .git/objects; mkdir .git/objects", "rm .git/HEAD", "chmod 000 $TMPDIR"])
 def test_a_git_that_cannot_be_asked_is_a_problem_and_not_a_clean_tree(prepared, harm):
     looked = prepared()
@@ -217,20 +196,35 @@ def test_why_git_cannot_be_asked_stands_before_any_advice_of_its(prepared):
     assert looked.closing.problem.startswith(("git could not tell: fatal: ", "git could not tell: error: "))
 
 
-class TestAStartThatIsNotClean:
-    def test_an_object_s_name_of_the_start_is_no_place_for_code(self, checkout, prepared):
-        (checkout / ".gitattributes").write_text("*.py ident\n")
-        (checkout / "id.py").write_text("# $Id$\n")
-        git(checkout, "add", "--all")
-        git(checkout, "commit", "--quiet", "--message", "ident")
-        (checkout / "id.py").unlink()
-        git(checkout, "checkout", "--quiet", "id.py")
-        looked = prepared()
-        assert looked.look().hidden == ()
-        looked.box.sh("sed -i 's/.Id:.*/$Id: code $/' id.py; git add id.py")
-        assert looked.seen_by_the_checkouts_git() == ""
-        assert looked.look().hidden == (" M id.py",)
+class TestTheNameOfAnObject:
+    """Git lets anything stand between `$Id:` and `$`, where attributes say `ident`."""
 
+    CODE = "echo '*.txt ident' >> .gitattributes; echo '$Id$' >> hello.txt; git add -A; git commit -qm ident"
+    PLANT = "sed -i 's/.Id./$Id: evil $/' hello.txt; git add hello.txt"
+
+    def test_is_what_a_clone_has_there(self, prepared):
+        looked = prepared()
+        looked.box.sh(f"{self.CODE}; {self.PLANT}")
+        assert looked.seen_by_the_checkouts_git() == ""
+        assert looked.look().hidden == ()
+        assert (looked.box.checkout / "hello.txt").read_text().startswith("hello\nworld\n$Id: d0ed998a15fdb4")
+
+    def test_that_cannot_be_written_is_a_change(self, prepared):
+        looked = prepared()
+        looked.box.sh("mkdir d; git mv hello.txt d; ln -s d/hello.txt .")
+        looked.box.sh(f"{self.CODE}; {self.PLANT.replace('hello', 'd/hello')}; chmod 555 d")
+        looked.look()
+        assert looked.closing.changed == ("d/hello.txt",)
+
+    def test_that_a_check_changes_is_told(self, prepared):
+        looked = prepared()
+        looked.box.sh(self.CODE)
+        looked.look()
+        looked.box.sh(self.PLANT.replace("Id./", "Id:.*/"))
+        assert looked.guards.look_again(GIT_CLEAN, passed=True).moved == ("hello.txt",)
+
+
+class TestAStartThatIsNotClean:
     def test_an_ignore_file_that_no_commit_held_counts_as_it_was(self, checkout, prepared):
         looked_at = checkout / "src" / "b"
         looked_at.mkdir(exist_ok=True, parents=True)

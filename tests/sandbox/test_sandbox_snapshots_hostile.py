@@ -237,13 +237,6 @@ class TestHostileTrees:
         one.sh("rm .gitignore")
         assert one.snapshots.take().problem == ""
 
-    @pytest.mark.parametrize("file", ["shallow", "config", "info/exclude", "refs/heads/x"])
-    def test_a_pipe_in_the_place_of_a_file_of_gits_is_named_at_once(self, one, file):
-        one.sh(f"rm -f .git/{file}; mkfifo .git/{file}; echo n > n")
-        info = one.snapshots.take()
-        assert f".git/{file}" in info.problem
-        assert info.seconds < 60
-
     @pytest.mark.parametrize("damage", ["echo x > .git/index", "rm .git/index", "chmod 000 .git/index"])
     def test_a_damaged_index_costs_no_more_than_what_was_staged(self, one, damage):
         one.sh("echo n > n; git add n")

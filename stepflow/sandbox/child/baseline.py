@@ -3,37 +3,31 @@ beside the commits of the work. The copies are files without a name, which no to
 
 from __future__ import annotations
 
-import contextlib
 import os
-import stat
-import tarfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import IO
 
 from .git import (
     ALTERNATES,
+    GIT,
     NO_CONFIGURATION,
     NO_PROGRAMS,
     GitProgram,
     Repository,
+    Sink,
     config_variables,
     engine_git,
     run_program,
 )
-from .paths import Key, OperationRefused, key_of, remove
+from .paths import STEP_SECONDS, OperationRefused, key_of, remove
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - whose content is looked at
 _MOST_ENTRIES = 1_000_000
-_PIECE = 1024 * 1024
-_WIPE_SECONDS = 300.0
-#: So many changed paths are listed; their number is always complete.
-_MOST_NAMED = 100
-_GIT = ".git"
+_SECONDS = 300.0
 #: What is not git's own state, or belongs to a git that is at work.
 _LEFT_OUT = frozenset({"objects", "lfs", "logs"})
-_LOCKS = (".lock",)
 _MOST_BYTES = 512 * 1024 * 1024
 #: Any git would run what they name, which may lie among files that git ignores; of hooks those count that `.git` has.
 _PROGRAMS = ("core.hooksPath", "core.fsmonitor")
@@ -41,129 +35,54 @@ _INCLUDES = r"^include(if\..*)?\.path$"
 _OWN_SETTINGS = (*NO_PROGRAMS, ("core.logAllRefUpdates", "false"), ("gc.auto", "0"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fact:
-    """What stands at a path: its kind and mode, and what tells that it was not touched. Of a folder only its mode
-    counts: what is in it has facts of its own."""
-
-    mode: int
-    key: Key
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the same facts later tell that it was not touched."""
-        return self.key is not None or stat.S_ISDIR(self.mode)
-
-
 class Baseline:
     """The two folders, which lie side by side, as they were when this was made and `kept`. Raises `OperationRefused`
     for what cannot be kept."""
 
     def __init__(self, home: str, tmp: str, kept: IO[bytes]) -> None:
-        self._root = os.path.dirname(home)
-        #: The folders' names, and how people read them.
-        self._folders = {os.path.basename(home): "~", os.path.basename(tmp): "$TMPDIR"}
-        try:
-            _pack(self._root, self._folders, kept)
-            self._facts = dict(self._scan())
-        except (OSError, RecursionError, tarfile.TarError) as exc:
-            raise OperationRefused(f"HOME and TMPDIR cannot be kept as setup left them: {exc}") from exc
+        #: How people read their names.
+        self._folders = {home: "HOME", tmp: "TMPDIR"}
+        # Not from the folder above, which is closed to everybody here.
+        _pack(kept, "-P", *self._folders)
+        time.sleep(STEP_SECONDS)
+        self._facts = {folder: _look_at(folder) for folder in self._folders}
 
     def restore(self, kept: IO[bytes]) -> list[str]:
-        """Put the folders back; gives what was added, changed or removed, as `~/path (added)`. Raises
-        `OperationRefused`."""
-        with _open_packed(kept) as archive:
-            try:
-                return self._restore_copy(archive)
-            except (OSError, RecursionError, tarfile.TarError):
-                # Tools can leave trees that only programs made for it get rid of.
-                return self._made_anew(archive)
+        """Put back the folders that are not as they were; gives which. Raises `OperationRefused`."""
+        now = {folder: _look_at(folder) for folder in self._folders}
+        changed = [folder for folder, facts in now.items() if facts is None or facts != self._facts[folder]]
+        for folder in changed:
+            # Tools can leave trees that only programs made for it get rid of.
+            _run("chmod", "-R", "u+rwx", folder)
+            _run("find", folder, "-mindepth", "1", "-delete")
+            _unpack(kept, "-P", folder)
+        if changed:
+            time.sleep(STEP_SECONDS)
+            self._facts |= {folder: _look_at(folder) for folder in changed}
+        return [self._folders[folder] for folder in changed]
 
-    def _restore_copy(self, archive: tarfile.TarFile) -> list[str]:
-        now = dict(self._scan())
-        both = now.keys() & self._facts.keys()
-        touched = {name for name in both if now[name] != self._facts[name] or not now[name].is_known}
-        removed = self._facts.keys() - now.keys()
-        added = [name for name in sorted(now.keys() - both) if os.path.dirname(name) in self._facts]
-        if not (added or removed or touched):
-            return []
-        # In the order in which it can be written: a second name of a file leads to the first one.
-        members = {member.name: member for member in archive.getmembers()}
-        changed = {name for name in touched if self._differs(name, now[name], archive, members)}
-        for name in added:
-            remove(self._path(name))
-        for name in changed:
-            if not (stat.S_ISDIR(now[name].mode) and members[name].isdir()):
-                remove(self._path(name))
-        for name, member in members.items():
-            if name in removed or name in changed:
-                archive.extract(member, self._root)
-        self._facts = dict(self._scan())
-        topmost = (name for name in removed if os.path.dirname(name) not in removed)
-        return self._name_states(
-            {**dict.fromkeys(added, "added"), **dict.fromkeys(changed, "changed"), **dict.fromkeys(topmost, "removed")}
-        )
 
-    def _made_anew(self, archive: tarfile.TarFile) -> list[str]:
-        try:
-            for folder in map(self._path, self._folders):
-                for program in (
-                    ("/bin/chmod", "-R", "u+rwx", folder),
-                    ("/usr/bin/find", folder, "-mindepth", "1", "-delete"),
-                ):
-                    ended = run_program(program, {}, _WIPE_SECONDS, sink=lambda _: None)
-                    if ended.exit_code < 0:
-                        raise OSError(f"{program[0]} {ended.complaint}")
-            for member in archive.getmembers():
-                archive.extract(member, self._root)
-            self._facts = dict(self._scan())
-        except (OSError, RecursionError, tarfile.TarError, OperationRefused) as exc:
-            raise OperationRefused(f"HOME and TMPDIR cannot be put back as setup left them: {exc}") from exc
-        return ["everything in HOME and TMPDIR (made anew)"]
-
-    def _scan(self) -> Iterator[tuple[str, Fact]]:
-        """Every path with its fact, by the names that it has in the copy."""
-        now_ns = time.time_ns()
-        waiting = list(self._folders)
-        yield from ((name, _fact(os.lstat(self._path(name)), now_ns)) for name in waiting)
-        seen = 0
+def _look_at(folder: str) -> frozenset[tuple[str, object, object]] | None:
+    """What stands in the folder, with facts that change with it; None where that cannot be told. Of a folder only the
+    mode counts: what is in it has facts of its own."""
+    facts, begun, waiting = set[tuple[str, object, object]](), time.time_ns(), [folder]
+    try:
         while waiting:
             above = waiting.pop()
-            with os.scandir(self._path(above)) as entries:
+            facts.add((above, os.lstat(above).st_mode, None))
+            with os.scandir(above) as entries:
                 for entry in entries:
-                    seen += 1
-                    if seen > _MOST_ENTRIES:
-                        raise OSError(0, f"there are more than {_MOST_ENTRIES} files")
-                    name = f"{above}/{entry.name}"
-                    yield name, _fact(entry.stat(follow_symlinks=False), now_ns)
+                    info = entry.stat(follow_symlinks=False)
                     if entry.is_dir(follow_symlinks=False):
-                        waiting.append(name)
-
-    def _differs(self, name: str, now: Fact, archive: tarfile.TarFile, members: Mapping[str, tarfile.TarInfo]) -> bool:
-        member = members.get(name)
-        if now.mode != self._facts[name].mode or member is None or member.isdir():
-            return now.mode != self._facts[name].mode
-        if member.issym():
-            return os.readlink(self._path(name)) != member.linkname
-        saved = archive.extractfile(member)
-        return saved is not None and not _is_same(self._path(name), saved)
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self._root, name)
-
-    def _name_states(self, states: Mapping[str, str]) -> list[str]:
-        parts = ((name.partition("/"), states[name]) for name in sorted(states))
-        named = [f"{self._folders[folder]}/{below} ({state})" for (folder, _, below), state in parts]
-        more = len(named) - _MOST_NAMED
-        return [*named[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
-
-
-def _is_same(path: str, saved: IO[bytes]) -> bool:
-    with open(path, "rb") as file:
-        while piece := saved.read(_PIECE):
-            if file.read(len(piece)) != piece:
-                return False
-        return not file.read(1)
+                        waiting.append(entry.path)
+                        continue
+                    key = key_of(info, begun)
+                    if key is None or len(facts) > _MOST_ENTRIES:
+                        return None
+                    facts.add((entry.path, info.st_mode, key))
+    except OSError:
+        return None
+    return frozenset(facts)
 
 
 class SharedMemory:
@@ -175,17 +94,13 @@ class SharedMemory:
     def restore(self) -> None:
         """Remove what is new and this user's."""
         for name in self._names() - self._known:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 remove(os.path.join(_SHARED_MEMORY, name))
 
     def _names(self) -> frozenset[str]:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             return frozenset(os.listdir(_SHARED_MEMORY))
         return frozenset()
-
-
-def _fact(info: os.stat_result, now_ns: int) -> Fact:
-    return Fact(mode=info.st_mode, key=None if stat.S_ISDIR(info.st_mode) else key_of(info, now_ns))
 
 
 class JudgedRepository:
@@ -197,50 +112,47 @@ class JudgedRepository:
     def __init__(self, repository: Repository, place: str) -> None:
         self._repository, self._top = repository, repository.top
         self._judged, self._aside = os.path.join(place, "judged"), os.path.join(place, "worked-in")
-        self._folder = os.path.join(self._judged, _GIT)
+        self._folder = os.path.join(self._judged, GIT)
         self._submodules: tuple[str, ...] = ()
         self._start = self._commit = self._branch = ""
-        with contextlib.suppress(OperationRefused):
+        with suppress(OperationRefused):
             self._start, _ = repository.head()
         self._is_kept = self._is_fresh = False
 
     def begin(self, submodules: Iterable[str], kept: IO[bytes]) -> None:
         """Keep git's own files as they are, and those of submodules at these paths."""
-        dot_git = os.path.join(self._top, _GIT)
+        dot_git = os.path.join(self._top, GIT)
         if not self._repository.alternates or not os.path.isdir(dot_git) or os.path.islink(dot_git):
             return
-        self._submodules = tuple(path for path in submodules if os.path.lexists(os.path.join(self._top, path, _GIT)))
-        try:
-            self._pack(self._top, kept)
-            self._unpack(kept)
-            for path in self._paths:
-                self._leave_out_settings(path)
-            self._pack(self._judged, kept)
-        except (OSError, RecursionError, tarfile.TarError) as exc:
-            raise OperationRefused(f"git's own files cannot be kept as they are: {exc}") from exc
+        self._submodules = tuple(path for path in submodules if os.path.lexists(os.path.join(self._top, path, GIT)))
+        self._pack(self._top, kept)
+        self._unpack(kept)
+        for path in self._paths:
+            self._leave_out_settings(path)
+        self._pack(self._judged, kept)
         self._is_kept = True
 
     def _pack(self, root: str, kept: IO[bytes]) -> None:
-        own = sorted(set(os.listdir(os.path.join(root, _GIT))) - _LEFT_OUT)
+        own = sorted(set(os.listdir(os.path.join(root, GIT))) - _LEFT_OUT)
         # A submodule's objects are few: those that `setup` brought, or none, where it borrows them.
-        names = (*(f"{_GIT}/{name}" for name in own), *(f"{path}/{_GIT}" for path in self._submodules))
-        _pack(root, names, kept, but=_LOCKS)
+        names = (*(f"{GIT}/{name}" for name in own), *(f"{path}/{GIT}" for path in self._submodules))
+        _pack(kept, "--exclude=*.lock", "-C", root, *(f"./{name}" for name in names))
 
     def _unpack(self, kept: IO[bytes]) -> None:
         remove(self._judged)
-        with _open_packed(kept) as archive:
-            archive.extractall(self._judged)  # noqa: S202 - written by the engine
+        os.mkdir(self._judged)
+        _unpack(kept, "-C", self._judged)
         for name in ("objects/info", "objects/pack", "refs"):
             os.makedirs(os.path.join(self._folder, name), exist_ok=True)
 
-    def prepare(self, commit: str, branch: str, kept: IO[bytes]) -> Repository:
-        """Make it for this commit and branch; the repository with objects that were read anew. Raises
-        `OperationRefused`."""
+    def prepare(self, commit: str, branch: str, kept: IO[bytes]) -> str:
+        """Make it for this commit and branch; gives the folder of objects that were read anew, if there is one.
+        Raises `OperationRefused`."""
         self._commit, self._branch, self._is_fresh = commit, branch, False
         if not self._is_kept:
-            return self._repository
+            return ""
         self._make(kept)
-        return replace(self._repository, common=self._folder)
+        return os.path.join(self._folder, "objects")
 
     def put_in_place(self, differing: Iterable[str], kept: IO[bytes]) -> None:
         """Put it in place for a check. Of the `differing` paths git must look at the content."""
@@ -251,7 +163,7 @@ class JudgedRepository:
             self._make(kept)
         self._is_fresh = False
         for path in differing:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.utime(os.path.join(self._top, path), follow_symlinks=False)
         for path in self._paths:
             # It fails where a file differs, which is no fault.
@@ -265,7 +177,7 @@ class JudgedRepository:
         """Put that of the work in place again, after `put_in_place`."""
         if self._is_kept and self._commit:
             for path in filter(self._is_folder, self._paths):
-                remove(os.path.join(self._top, path, _GIT))
+                remove(os.path.join(self._top, path, GIT))
                 _move(path, self._aside, self._top)
 
     @property
@@ -278,18 +190,15 @@ class JudgedRepository:
         return os.path.isdir(place) and os.path.realpath(place) == place.rstrip("/")
 
     def _make(self, kept: IO[bytes]) -> None:
-        try:
-            self._unpack(kept)
-            with open(os.path.join(self._folder, ALTERNATES), "wb") as file:
-                file.write(self._repository.alternates)
-            self._take_commits()
-            self._set_head()
-            self._git()("read-tree", "--reset", self._commit)
-            for path in self._submodules:
-                # An index that knows no file's times lets no file be skipped. It fails without a commit.
-                self._git(path).run("read-tree", "--reset", "HEAD", fine=None)
-        except (OSError, RecursionError, tarfile.TarError) as exc:
-            raise OperationRefused(f"the repository for the checks cannot be made: {exc}") from exc
+        self._unpack(kept)
+        with open(os.path.join(self._folder, ALTERNATES), "wb") as file:
+            file.write(self._repository.alternates)
+        self._take_commits()
+        self._set_head()
+        self._git()("read-tree", "--reset", self._commit)
+        for path in self._submodules:
+            # An index that knows no file's times lets no file be skipped. It fails without a commit.
+            self._git(path).run("read-tree", "--reset", "HEAD", fine=None)
         self._is_fresh = True
 
     def _leave_out_settings(self, path: str) -> None:
@@ -326,14 +235,14 @@ class JudgedRepository:
         git("update-ref", "--no-deref", "HEAD", self._commit)
         if self._branch:
             # It fails where another branch of the start is in the way.
-            with contextlib.suppress(OperationRefused):
+            with suppress(OperationRefused):
                 git("update-ref", self._branch, self._commit)
                 git("symbolic-ref", "HEAD", self._branch)
 
     def _git(self, path: str = "") -> GitProgram:
         """git in the judged repository, or in a submodule's."""
         environment = {
-            "GIT_DIR": os.path.join(self._judged, path, _GIT),
+            "GIT_DIR": os.path.join(self._judged, path, GIT),
             "GIT_WORK_TREE": os.path.join(self._top, path),
             **NO_CONFIGURATION,
             **config_variables(_OWN_SETTINGS),
@@ -343,25 +252,26 @@ class JudgedRepository:
 
 def _move(path: str, source: str, target: str) -> None:
     """Move the `.git` of a path from one folder to another, where there is one."""
-    dot_git = os.path.join(source, path, _GIT)
+    dot_git = os.path.join(source, path, GIT)
     if os.path.lexists(dot_git):
         os.makedirs(os.path.join(target, path), exist_ok=True)
-        os.rename(dot_git, os.path.join(target, path, _GIT))
+        os.rename(dot_git, os.path.join(target, path, GIT))
 
 
-def _pack(root: str, names: Iterable[str], into: IO[bytes], *, but: tuple[str, ...] = ()) -> None:
-    """Keep these entries of the folder, without the files whose names have one of the endings `but`."""
+def _pack(into: IO[bytes], *words: str) -> None:
+    """Keep what the words name to tar."""
     into.seek(0)
     into.truncate()
-    with tarfile.open(fileobj=into, mode="w") as archive:
-        for name in names:
-            path = os.path.join(root, name)
-            archive.add(path, arcname=name, filter=lambda member: None if member.name.endswith(but) else member)
+    _run("tar", "-c", "-f", "-", *words, sink=into.write)
+    into.flush()
 
 
-def _open_packed(kept: IO[bytes]) -> tarfile.TarFile:
-    kept.seek(0)
-    archive = tarfile.open(fileobj=kept, mode="r:")  # noqa: SIM115 - for who reads it to close
-    # Links may lead where they like: what is put back is what stood there, by its own user's hand.
-    archive.extraction_filter = lambda member, _: member
-    return archive
+def _unpack(kept: IO[bytes], *words: str) -> None:
+    os.lseek(kept.fileno(), 0, os.SEEK_SET)
+    _run("tar", "-x", "-o", "-p", "-f", "-", *words, stdin=kept.fileno())
+
+
+def _run(*words: str, sink: Sink = lambda _: None, stdin: bytes | int = b"") -> None:
+    ended = run_program(words, {**os.environ, "LC_ALL": "C"}, _SECONDS, sink, stdin=stdin)
+    if ended.exit_code:
+        raise OperationRefused(f"what `setup` left cannot be kept or put back: {ended.complaint.strip()[-500:]}")

@@ -8,15 +8,14 @@ import os
 import re
 import select
 import shutil
-import signal
-import stat
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 
-from .paths import OperationRefused, digest, read_regular
+from .paths import OperationRefused, read_regular
 
 #: Takes the next piece of what a program writes.
 Sink = Callable[[bytes], object]
@@ -27,8 +26,6 @@ _HEAD_SECONDS = 10.0
 _PIECE = 65536
 #: Seconds without output after which it is asked whether git has ended.
 _BEAT = 0.1
-#: Until a program that has closed its output has ended.
-_MOMENT = 0.001
 #: Replaced objects and grafts show another history than the one that is there; taking a lock would be a change.
 PLAIN_ENVIRONMENT = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": "/dev/null", "GIT_OPTIONAL_LOCKS": "0"}
 #: Neither the machine's configuration nor a personal one, and no program that git would run by itself.
@@ -36,11 +33,8 @@ NO_CONFIGURATION = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
 NO_PROGRAMS = (("core.hooksPath", os.devnull), ("core.fsmonitor", "false"))
 #: Naming a graft file makes git advise against grafts, at length and before it says what is wrong.
 _NO_GRAFT_ADVICE = ("-c", "advice.graftFileDeprecated=false")
-_GITDIR = b"gitdir: "
-_LONGEST = 8192
-#: `commondir` is where a linked work tree's repository has its objects and branches.
+GIT = ".git"
 ALTERNATES = "objects/info/alternates"
-_LENDERS = ("commondir", ALTERNATES, "info/grafts")
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 BRANCHES = "refs/heads/"
 _ERROR_BYTES = 1024 * 1024
@@ -54,8 +48,6 @@ _MOST_NEW = 20_000
 #: So many paths of one kind are listed.
 FILES_LIMIT = 1000
 _LONG_LISTS = 64 * 1024 * 1024
-#: So deep git would wait for a pipe, a socket or a device as if it were a file of its own.
-_DEPTH = 3
 _CONFIG = {
     40: b"[core]\n\trepositoryformatversion = 0\n\tbare = false\n",
     64: b"[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectFormat = sha256\n",
@@ -82,8 +74,6 @@ class GitProgram:
 
     top: str
     environment: Mapping[str, str] = field(default_factory=dict)
-    #: Where its input is kept.
-    folder: str = ""
     seconds: float = GIT_TIMEOUT
     deadline: float | None = None
     failure: str = "git could not tell"
@@ -100,32 +90,24 @@ class GitProgram:
         """Run git to its end. Raises `OperationRefused` for an exit code that is not `fine`, `PrintsTooMuch` for more
         than `limit` bytes; what the sink raises ends it."""
         most = limit if limit is not None else math.inf if sink else _OUTPUT_BYTES
-        output, left = bytearray(), most
+        command, output, left = words[0], bytearray(), most
 
         def take(data: bytes) -> None:
             nonlocal left
             left -= len(data)
             if left < 0:
-                raise PrintsTooMuch(f"git {words[0]} prints more than {most} bytes")
+                raise PrintsTooMuch(f"git {command} prints more than {most} bytes")
             (sink or output.extend)(data)
 
         seconds = self.seconds if self.deadline is None else max(self.deadline - time.monotonic(), 0.0)
         environment = {**os.environ, **PLAIN_ENVIRONMENT, **self.environment, **(env or {})}
-        run = partial(run_program, ("git", *_NO_GRAFT_ADVICE, "-C", self.top, *words), environment, seconds, take)
-        if isinstance(stdin, int):
-            ended = run(stdin=stdin)
-        elif stdin:
-            with open(f"{self.folder}/stdin", "w+b", buffering=0) as file:
-                file.write(stdin)
-                file.seek(0)
-                ended = run(stdin=file.fileno())
-        else:
-            ended = run()
+        words = ("git", *_NO_GRAFT_ADVICE, "-C", self.top, *words)
+        ended = run_program(words, environment, seconds, take, stdin=stdin)
         if self.deadline is not None and time.monotonic() >= self.deadline:
             raise OperationRefused(f"It took longer than {self.seconds:g} s.")
         if fine is not None and ended.exit_code not in fine:
             why = ended.complaint.strip()[-500:] or f"exit code {ended.exit_code}"
-            raise OperationRefused(f"{self.failure or f'git {words[0]} failed'}: {why}")
+            raise OperationRefused(f"{self.failure or f'git {command} failed'}: {why}")
         return replace(ended, output=bytes(output))
 
     def __call__(self, *words: str, stdin: bytes | int = b"", env: Mapping[str, str] | None = None) -> bytes:
@@ -137,9 +119,8 @@ class GitProgram:
         return self(*words, stdin=stdin, env=env).decode().strip()
 
     def ask(self, *words: str, stdin: bytes = b"") -> list[str]:
-        """What git prints, cut at its NUL characters. Bytes that are no UTF-8 are replaced. Raises
-        `OperationRefused`."""
-        return [record for record in self(*words, stdin=stdin).decode("utf-8", "replace").split("\0") if record]
+        """What git prints, cut at its NUL characters. Raises `OperationRefused`."""
+        return [record for record in os.fsdecode(self(*words, stdin=stdin)).split("\0") if record]
 
 
 def config_variables(settings: Sequence[tuple[str, str]]) -> dict[str, str]:
@@ -151,65 +132,50 @@ def config_variables(settings: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 def run_program(
-    words: Sequence[str], environment: Mapping[str, str], timeout: float, sink: Sink, *, stdin: int | None = None
+    words: Sequence[str], environment: Mapping[str, str], timeout: float, sink: Sink, *, stdin: bytes | int = b""
 ) -> Ended:
-    """Run a program, by default without input, and hand on what it prints. What the sink raises ends it. Not by
-    `subprocess`: that imports `threading`, and then every fork of the launcher costs half as much again. Raises
-    `OperationRefused` where it cannot be started."""
-    errors = bytearray()
-
-    def take_errors(data: bytes) -> None:
-        errors.extend(data[: _ERROR_BYTES - len(errors)])
-
-    try:
-        (out, out_end), (err, err_end), null = os.pipe(), os.pipe(), os.open(os.devnull, os.O_RDONLY)
-    except OSError as exc:
-        raise OperationRefused(f"`{words[0]}` could not be started: {exc.strerror}") from exc
-    ends = (null if stdin is None else stdin, out_end, err_end)
-    try:
+    """Run a program with this input, bytes or a descriptor, and hand on what it prints. What the sink raises ends it.
+    Raises `OperationRefused` where it cannot be started."""
+    # Files: who reads one thing and writes another at once needs no threads then.
+    with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as given:
+        if isinstance(stdin, bytes):
+            given.write(stdin)
+            given.seek(0)
+            stdin = given.fileno()
         try:
-            places = [(os.POSIX_SPAWN_DUP2, end, number) for number, end in enumerate(ends)]
-            # Python itself ignores these signals.
-            defaults = (signal.SIGPIPE, signal.SIGXFSZ)
-            pid = os.posix_spawnp(words[0], list(words), environment, file_actions=places, setsigdef=defaults)
+            process = subprocess.Popen(  # noqa: S603 - no shell
+                words, env=environment, stdin=stdin, stdout=subprocess.PIPE, stderr=errors
+            )
         except OSError as exc:
             raise OperationRefused(f"`{words[0]}` could not be started: {exc.strerror}") from exc
-        finally:
-            for end in (null, out_end, err_end):
-                os.close(end)
-        code = _read(pid, {out: sink, err: take_errors}, time.monotonic() + timeout)
-    finally:
-        os.close(out)
-        os.close(err)
-    if code is None:
-        return Ended(exit_code=-1, complaint=f"timed out after {timeout:g} s; it was killed")
-    return Ended(exit_code=code, complaint=errors.decode("utf-8", "replace"))
+        with process:
+            try:
+                in_time = _read(process, sink, time.monotonic() + timeout)
+            finally:
+                process.kill()
+        if not in_time:
+            return Ended(exit_code=-1, complaint=f"timed out after {timeout:g} s; it was killed")
+        errors.seek(0)
+        return Ended(exit_code=process.returncode, complaint=errors.read(_ERROR_BYTES).decode("utf-8", "replace"))
 
 
-def _read(pid: int, sinks: dict[int, Sink], deadline: float) -> int | None:
-    """Read until the program ends; gives its exit code, None when that takes too long. What it has started may keep
-    its output open."""
-    code = None
+def _read(process: subprocess.Popen[bytes], sink: Sink, deadline: float) -> bool:
+    """Read until the program ends; false when that takes too long. What it has started may keep its output open."""
+    assert process.stdout  # noqa: S101 - a pipe
+    output = process.stdout.fileno()
+    while (left := deadline - time.monotonic()) > 0:
+        if select.select([output], [], [], min(left, _BEAT))[0]:
+            data = os.read(output, _PIECE)
+            if not data:
+                break
+            sink(data)
+        elif process.poll() is not None:
+            return True
     try:
-        while code is None and (left := deadline - time.monotonic()) > 0:
-            ready = select.select(list(sinks), [], [], min(left, _BEAT if sinks else _MOMENT))[0]
-            for descriptor in ready:
-                if data := os.read(descriptor, _PIECE):
-                    sinks[descriptor](data)
-                else:
-                    del sinks[descriptor]
-            if not (ready and sinks):
-                code = _exit_code(pid, os.WNOHANG)
-    finally:
-        if code is None:
-            os.kill(pid, signal.SIGKILL)
-            _exit_code(pid, 0)
-    return code
-
-
-def _exit_code(pid: int, options: int) -> int | None:
-    reaped, status = os.waitpid(pid, options)
-    return os.waitstatus_to_exitcode(status) if reaped else None
+        process.wait(max(deadline - time.monotonic(), 0))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def join_paths(paths: Iterable[str | bytes]) -> bytes:
@@ -217,95 +183,37 @@ def join_paths(paths: Iterable[str | bytes]) -> bytes:
     return b"".join(os.fsencode(path) + b"\0" for path in paths)
 
 
-def refuse_to_wait(dot_git: str) -> None:
-    """Refuses a git folder where git would wait for a pipe, a socket or a device as if it were a file of its own."""
-    if found := _find_special(dot_git, _DEPTH):
-        raise OperationRefused(f"{found!r} is not a regular file, so git would wait there.")
-
-
-def _find_special(path: str, depth: int) -> str:
-    """The first pipe, socket or character device there, links followed; empty for none."""
-    with suppress(OSError):
-        mode = os.stat(path).st_mode
-        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode):
-            return path
-        if depth and stat.S_ISDIR(mode):
-            with os.scandir(path) as entries:
-                # A regular file is told without a look at it.
-                inner = [entry.path for entry in entries if not entry.is_file(follow_symlinks=False)]
-            return next(filter(None, (_find_special(one, depth - 1) for one in inner)), "")
-    return ""
-
-
-def folders_behind(dot_git: str) -> tuple[str, str]:
-    """The folder with HEAD, which a `.git` is or names, and the one with branches and objects, which others may
-    share."""
-    folder = _pointed_to(dot_git, os.path.dirname(dot_git)) if os.path.isfile(dot_git) else dot_git
-    return folder, _pointed_to(os.path.join(folder, "commondir"), folder)
-
-
-def _pointed_to(pointer: str, base: str) -> str:
-    """The folder that a small file such as `commondir` names, by itself or after `gitdir:`; without it, the base."""
-    target = read_regular(pointer, _LONGEST)[0].removeprefix(_GITDIR).rstrip(b"\r\n")
-    return os.path.join(base, os.fsdecode(target.replace(b"\0", b""))) if target else base
-
-
-def _fingerprint(dot_git: str, folder: str, common: str) -> dict[str, str]:
-    info = os.lstat(dot_git)
-    return {
-        ".git": f"{stat.S_IFMT(info.st_mode):o} {info.st_dev} {info.st_ino}",
-        **{name: f"{digest(os.path.join(folder, name))}, {digest(os.path.join(common, name))}" for name in _LENDERS},
-    }
-
-
 @dataclass(frozen=True, kw_only=True)
 class Repository:
-    """Where the workspace's repository lies: the work tree, the folder with HEAD, the one with branches and objects;
-    and its history's `shallow` ends, the `alternates` that it borrows objects from, and by what it is told from any
-    other, as they were when it was located."""
+    """The repository of a work tree, with the folder of its objects, its history's `shallow` ends, and the `alternates`
+    that it borrows objects from, as they were when it was located."""
 
     top: str
-    folder: str
-    common: str
+    objects: str
     shallow: bytes = b""
     alternates: bytes = b""
-    fingerprint: Mapping[str, str]
 
     @classmethod
     def locate(cls, checkout: str) -> Repository | None:
-        """Looks without git and before any tool has run; None where there is no repository."""
-        dot_git = os.path.join(checkout, ".git")
+        """None where there is no repository."""
+        dot_git = os.path.join(checkout, GIT)
         if not os.path.lexists(dot_git):
             return None
-        folder, common = folders_behind(dot_git)
+        git = GitProgram(top=checkout, environment={"GIT_DIR": dot_git, **NO_CONFIGURATION}, seconds=_HEAD_SECONDS)
+        names = [word for name in ("objects", "shallow") for word in ("--git-path", name)]
+        answer = git.run("rev-parse", "--path-format=absolute", *names, fine=None)
+        places = os.fsdecode(answer.output).splitlines() if not answer.exit_code else []
+        objects, shallow = places if len(places) == len(names) // 2 else (os.path.join(dot_git, "objects"), "")
         return cls(
             top=checkout,
-            folder=folder,
-            common=common,
-            shallow=read_regular(os.path.join(common, "shallow"), _LONG_LISTS)[0],
-            alternates=read_regular(os.path.join(common, ALTERNATES), _LONG_LISTS)[0],
-            fingerprint=_fingerprint(dot_git, folder, common),
+            objects=objects,
+            shallow=read_regular(shallow, _LONG_LISTS)[0],
+            alternates=read_regular(os.path.join(objects, "info/alternates"), _LONG_LISTS)[0],
         )
-
-    def check(self) -> Repository:
-        """The same. Raises `OperationRefused` where another one stands there now, or what it is made of."""
-        dot_git = os.path.join(self.top, ".git")
-        now = _fingerprint(dot_git, *folders_behind(dot_git)) if os.path.lexists(dot_git) else {}
-        for name, then in sorted(self.fingerprint.items()):
-            if now.get(name) != then:
-                what = "`.git` is not the one that" if name == ".git" else f"`.git/{name}` is not what"
-                raise OperationRefused(f"{what} was there when the run began")
-        return self
-
-    @property
-    def objects(self) -> str:
-        """The folder that holds its objects."""
-        return os.path.join(self.common, "objects")
 
     def head(self) -> tuple[str, str]:
         """The commit that HEAD stands on, and the branch if it stands on one. Raises `OperationRefused`."""
-        refuse_to_wait(self.folder)
-        environment = {"GIT_DIR": self.folder, "GIT_WORK_TREE": self.top, **NO_CONFIGURATION}
+        environment = {"GIT_DIR": os.path.join(self.top, GIT), "GIT_WORK_TREE": self.top, **NO_CONFIGURATION}
         git = GitProgram(top=self.top, environment=environment, seconds=_HEAD_SECONDS)
         ended = git.run("rev-parse", "--verify", "HEAD", fine=(0, 128))
         if ended.exit_code:
@@ -321,6 +229,8 @@ class EngineGit(GitProgram):
     """Git that knows one repository, one commit as HEAD, and the settings and rules that it is given, all of it in the
     folder."""
 
+    folder: str
+
     def count_files(self, commit: str, most: int | None = None) -> int:
         """How many files a commit has. Raises `OperationRefused` for more than so many, before git goes through
         the others."""
@@ -334,12 +244,6 @@ class EngineGit(GitProgram):
 
         self.run("ls-tree", "-r", "-z", "--name-only", commit, sink=take)
         return count
-
-    def with_work_tree(self, name: str) -> EngineGit:
-        """The same git over an empty folder of the engine's in the place of the work tree."""
-        top = os.path.join(self.folder, name)
-        os.mkdir(top)
-        return replace(self, top=top, environment={**self.environment, "GIT_WORK_TREE": top})
 
     def refresh_index(self) -> None:
         """Let the index know the times of the files that are as it says."""

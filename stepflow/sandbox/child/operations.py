@@ -134,10 +134,10 @@ class State:
         return self.watch
 
     def located(self) -> Repository:
-        """The repository, where it is still the one of the start. Raises `OperationRefused`."""
+        """Raises `OperationRefused` where there was none."""
         if self.repository is None:
             raise OperationRefused(_NO_REPOSITORY)
-        return self.repository.check()
+        return self.repository
 
 
 def _load(descriptor: int) -> object:
@@ -171,7 +171,7 @@ def _begin(config: SandboxConfig, _request: object) -> Answer:
         if state.watch is None:
             return {"unwatched": _NO_REPOSITORY}
         try:
-            state.watch.head()
+            state.located().head()
         except OperationRefused as exc:
             if state.had_commit:
                 raise
@@ -198,10 +198,10 @@ def _closing(_config: object, _request: object) -> Answer:
 def _look(state: State, commit: str = "") -> Look:
     """A look by objects that were read anew. One at a closing writes committed files as a clone has them."""
     watch = state.watching()
-    objects = None
+    objects = ""
     if state.judged:
         with _keep_open(KEPT_GIT) as kept:
-            head, branch = watch.head()
+            head, branch = state.located().head()
             objects = state.judged.prepare(commit or head, branch, kept)
     return watch.look(commit, objects=objects, writes_anew=not commit)
 

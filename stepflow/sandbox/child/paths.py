@@ -25,7 +25,7 @@ _KINDS = (
 #: What tells that a file was not touched: size, mtime, ctime, inode, mode. None: touched too lately to tell.
 Key = tuple[int, int, int, int, int] | None
 #: The kernel's clock for file times moves in steps of up to 10 ms; a change within one step shows no other time.
-_STEP_NS = 50_000_000
+STEP_SECONDS = 0.05
 MOST_FILES = 20_000
 _MOST_ENTRIES = 1_000_000
 _PIECE = 1024 * 1024
@@ -176,7 +176,7 @@ def size_of(path: bytes) -> tuple[int, str]:
 def key_of(info: os.stat_result, now_ns: int) -> Key:
     """What tells later that the file is as it was when `now_ns` was read off the clock, before it was looked at."""
     # The time of change alone: any program may set the other one, and setting it counts as a change.
-    if info.st_ctime_ns > now_ns - _STEP_NS:
+    if info.st_ctime_ns > now_ns - int(STEP_SECONDS * 1e9):
         return None
     return (info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_mode)
 

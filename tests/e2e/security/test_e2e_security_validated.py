@@ -140,26 +140,13 @@ def test_a_report_that_a_validator_writes_is_named_not_pushed_and_refuses_nothin
 
 
 POISON = {
-    "a configuration of the checker": (
-        CHECK_TYPES,
-        "printf '[mypy]\\nignore_errors = True\\n' > ~/.mypy.ini",
-        "~/.mypy.ini",
-    ),
+    "a configuration of the checker": (CHECK_TYPES, "printf '[mypy]\\nignore_errors = True\\n' > ~/.mypy.ini"),
     "a module that Python loads by itself": (
         "python3 -c 'raise SystemExit(1)'",
         "at=$(python3 -m site --user-site); mkdir -p $at; echo 'import os; os._exit(0)' > $at/usercustomize.py",
-        "~/.local",
     ),
-    "the program that setup installed": (
-        "checker",
-        "printf '#!/bin/sh\\n' > ~/.local/bin/checker",
-        "~/.local/bin/checker",
-    ),
-    "a library of the program that setup installed": (
-        "python3 ~/lib/main.py",
-        "echo 'result = 0' > ~/lib/result.py",
-        "~/lib/result.py",
-    ),
+    "the program that setup installed": ("checker", "printf '#!/bin/sh\\n' > ~/.local/bin/checker"),
+    "a library of the program that setup installed": ("python3 ~/lib/main.py", "echo 'result = 0' > ~/lib/result.py"),
 }
 SETUP = """mkdir -p ~/.local/bin ~/lib
 printf '#!/bin/sh\\nexit 1\\n' > ~/.local/bin/checker; chmod +x ~/.local/bin/checker
@@ -167,15 +154,15 @@ printf 'import result; raise SystemExit(result.result)' > ~/lib/main.py; echo 'r
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize(("check", "poison", "named"), POISON.values(), ids=POISON)
-def test_a_poisoned_home_turns_no_validator_green(attacked: Attacked, check: str, poison: str, named: str) -> None:
+@pytest.mark.parametrize(("check", "poison"), POISON.values(), ids=POISON)
+def test_a_poisoned_home_turns_no_validator_green(attacked: Attacked, check: str, poison: str) -> None:
     attacked.checks({"command": check})
     try_it = f"{TYPE_ERROR}; {COMMIT_ALL}; {poison}; {check} && echo green here"
     ended = attacked.run(try_it, setup=SETUP)
     assert "green here" in attacked.said()
     assert ended.outputs["outcome"] == "validation_failed", ended.log
     assert attacked.pushed() == []
-    assert f"put back as setup left them: {named}" in ended.log
+    assert "put back as setup left it: HOME" in ended.log
 
 
 def test_planted_byte_code_beside_a_guarded_test_is_not_run(attacked: Attacked) -> None:
