@@ -66,7 +66,8 @@ def test_every_version_has_a_line_a_bar_and_a_row(open_page: Open) -> None:
     page = open_page(ledger_html(ledger())).page
     assert page.locator(".curve").count() == page.locator(".legend li").count() == 3
     assert page.locator("tbody tr").count() == 4
-    assert page.locator(".amount").all_text_contents()[:2] == ["nothing accepted", "$2.20+"]
+    assert page.locator("tbody progress").count() == 3
+    assert page.locator("tbody td:nth-child(12)").all_text_contents()[:2] == ["–", "$2.20+"]
     colors = page.eval_on_selector_all(".curve", "all => all.map(each => getComputedStyle(each).stroke)")
     assert len(set(colors)) == 3
 

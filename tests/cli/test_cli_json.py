@@ -251,25 +251,6 @@ def test_a_signal_before_the_run_begins_is_a_cancelled_run(checkout: Path, numbe
     assert number.name in str(report["reason"])
 
 
-def test_a_branch_that_cannot_be_made_is_in_the_report(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The run is complete by then, and what it did is named."""
-    folder = checkout.parent / "run"
-    lock = checkout / ".git/refs/heads/stepflow/fixer/issue-7.lock"
-    lock.parent.mkdir(parents=True)
-    lock.touch()
-    assert main([*run_words(checkout, folder), "--json"]) == 1
-    out, err = capsys.readouterr()
-    report = only_object(out)
-    jsonschema.validate(report, report_schema())
-    assert (report["outcome"], report["success"], report["iterations"]) == ("boundary_failed", False, 3)
-    assert str(folder / "work.bundle") in str(report["reason"])
-    assert "issue-7.lock" in str(report["reason"])
-    assert err.count("stepflow: ") == 1
-    assert f"git fetch {folder}/work.bundle HEAD" in err
-    written = json.loads((folder / "report.json").read_text())
-    assert (written["outcome"], written["reason"]) == (report["outcome"], report["reason"])
-
-
 def test_a_branch_whose_name_is_no_text_stands_in_nobodys_way(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

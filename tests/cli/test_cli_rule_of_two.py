@@ -48,19 +48,3 @@ def test_validate_is_told_whether_the_repository_is_private(
         assert each["ways_out"][0] == 'arguments for the MCP server "web"'
     severities = {each["severity"] for each in document["problems"] if each["code"] == "SF357"}
     assert severities == {"": {"note"}, "--private": {"error"}, "--no-private": set()}["".join(flags)]
-
-
-def test_a_reason_is_enough_and_stands_in_the_graph(searching: Path, capsys) -> None:
-    assert main(["graph", "fixer"]) == 0
-    assert "if private#58; all three meet" in capsys.readouterr().out
-    for step_id in json.loads(searching.read_text())["steps"]:
-        registry = json.loads(searching.read_text())
-        registry["steps"][step_id]["acceptsRisk"] = "The web is read for its docs alone."
-        searching.write_text(json.dumps(registry, indent=2))
-    assert main(["validate", "--private"]) == 0
-    assert "SF357" not in capsys.readouterr().out
-    assert main(["graph", "fixer"]) == 0
-    assert "accepted#58; The web is read for its docs alone." in capsys.readouterr().out
-    assert main(["graph", "fixer", "--format", "json"]) == 0
-    (first, *_) = json.loads(capsys.readouterr().out)["steps"]
-    assert {each["accepted"] for each in first["exposures"]} == {"The web is read for its docs alone."}
