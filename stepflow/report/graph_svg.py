@@ -28,16 +28,14 @@ MARGIN = 16.0
 ASIDE = 6.0
 LANE = 16.0
 GAP = 26.0
-#: Height of the place where an arrow without a text meets a box, and the radius of an arrow's bends.
+#: Height of the place where an arrow without a text meets a box.
 PORT = 18.0
-BEND = 7.0
 RIGHT, LEFT, DOWN = 1, -1, 0
-StepPair = tuple[str | None, str | None]
 
 
 @dataclass(kw_only=True)
 class Arrow:
-    """All routes from one row to another. `lines` are its text. Of the `lanes` on one side, 0 is next to the boxes."""
+    """All routes from one row to another, with their text. Of the lanes on one side, 0 is next to the boxes."""
 
     source: int
     to: int
@@ -45,10 +43,12 @@ class Arrow:
     walked: bool
     declared: bool
     lane: int = 0
-    curve: str = ""
-    #: The middle of the text.
+    #: Where the lane is, and the middle of the text. The middle of the column is 0.
+    lane_x: float = 0.0
     x: float = 0.0
     y: float = 0.0
+    #: Where the arrow begins (true) and ends (false).
+    heights: dict[bool, float] = field(default_factory=dict)
 
     @property
     def side(self) -> int:
@@ -73,18 +73,15 @@ class Arrow:
 
 @dataclass(kw_only=True)
 class Box:
-    """A step, or the start or the end (`step` is None). `small` holds the lines below the name."""
+    """A step, or the start or the end (`step` is None). `small` holds the lines below the name, `y` is the middle."""
 
     step: str | None
     kind: str
     name: str
     full_name: str
     small: tuple[str, ...] = ()
-    #: The middle.
     y: float = 0.0
     height: float = 0.0
-    #: Where arrows meet the box, from top to bottom: an arrow, and whether it begins here.
-    ports: dict[int, list[tuple[Arrow, bool]]] = field(default_factory=dict)
 
     @property
     def width(self) -> float:
@@ -100,11 +97,11 @@ class Box:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The size in pixels, the middle of the column, and what is drawn."""
+    """What is drawn, in pixels: from `left` of the middle of the column to `right` of it."""
 
-    width: float
+    left: float
+    right: float
     height: float
-    x: float
     boxes: Sequence[Box]
     arrows: Sequence[Arrow]
 
@@ -113,76 +110,63 @@ def graph_svg(
     agent: AgentDefinition,
     path: Sequence[PathEdge] | None = None,
     *,
-    costs: Mapping[StepPair, str] | None = None,
+    costs: Mapping[tuple[str | None, str | None], str] | None = None,
     links: Mapping[str, str] | None = None,
     exposures: Sequence[Exposure] = (),
 ) -> str:
     """Return a picture that needs no font, script or network. `links` maps steps to places in the page that contains
     the picture. With `links`, the picture has no style sheet of its own."""
-    layout = lay_out(flow_graph(agent, path, exposures), costs or {})
     return render(
         "graph.svg.j2",
         title=f"Step graph of {one_line(agent.name)}",
         style=read_text("graph.css") if links is None else "",
-        layout=layout,
-        # The run's path is drawn last, on top of the rest.
-        arrows=sorted(layout.arrows, key=lambda arrow: arrow.walked),
+        layout=lay_out(flow_graph(agent, path, exposures), costs or {}),
         links=links or {},
         small_line=SMALL_LINE,
-        figure=figure,
     )
 
 
-def figure(value: float) -> str:
-    """Format a number with no more digits than a picture needs."""
-    return f"{value:.1f}".removesuffix(".0")
-
-
-def lay_out(graph: FlowGraph, costs: Mapping[StepPair, str]) -> Layout:
+def lay_out(graph: FlowGraph, costs: Mapping[tuple[str | None, str | None], str]) -> Layout:
     """Place all boxes and arrows."""
     boxes, arrows = _shapes(graph, costs)
-    lanes = {side: _assign_lanes([arrow for arrow in arrows if arrow.side == side]) for side in (RIGHT, LEFT)}
-    height = _stack(boxes, arrows)
     column = max(box.width for box in boxes) / 2
-    texts = {side: max((each.width for each in arrows if each.side == side), default=0.0) for side in (RIGHT, LEFT)}
-    reach = {side: column + (texts[side] + 3 * ASIDE + lanes[side] * LANE if lanes[side] else 0.0) for side in lanes}
+    sides = {side: [arrow for arrow in arrows if arrow.side == side] for side in (LEFT, DOWN, RIGHT)}
     # The texts of arrows that lead straight down may be wider than anything else.
-    down = max((2 * ASIDE + arrow.width for arrow in arrows if arrow.side == DOWN), default=0.0)
-    x = MARGIN + reach[LEFT]
-    ports = {id(arrow): dict[bool, float]() for arrow in arrows}
-    for box in boxes:
-        for stacked in box.ports.values():
-            top = box.y - sum(_port_height(*port) for port in stacked) / 2
-            for arrow, begins in stacked:
-                top += _port_height(arrow, begins)
-                ports[id(arrow)][begins] = top - PORT / 2
-    for arrow in arrows:
-        source, to = boxes[arrow.source], boxes[arrow.to]
-        if arrow.side == DOWN:
-            top, bottom = source.y + source.height / 2, to.y - to.height / 2
-            arrow.curve = f"M{figure(x)},{figure(top)} V{figure(bottom)}"
-            arrow.x, arrow.y = x + ASIDE + arrow.width / 2, (top + bottom) / 2 - 2
-        else:
-            begin, end, side = ports[id(arrow)][True], ports[id(arrow)][False], arrow.side
-            lane = x + side * (column + texts[side] + 2 * ASIDE + (arrow.lane + 0.5) * LANE)
-            edges = x + side * source.width / 2, x + side * to.width / 2
-            arrow.curve = _bent(edges, lane, (begin, end), side)
-            arrow.x, arrow.y = x + side * (column + ASIDE + arrow.width / 2), begin - 3 - arrow.height / 2
-    return Layout(width=x + max(reach[RIGHT], down) + MARGIN, height=height, x=x, boxes=boxes, arrows=arrows)
+    reach = {DOWN: max((2 * ASIDE + arrow.width for arrow in sides[DOWN]), default=0.0)}
+    for side in (LEFT, RIGHT):
+        lanes = _assign_lanes(sides[side])
+        texts = column + max((arrow.width for arrow in sides[side]), default=0.0) + 2 * ASIDE
+        reach[side] = texts + lanes * LANE + ASIDE if lanes else column
+        for arrow in sides[side]:
+            arrow.lane_x = side * (texts + (arrow.lane + 0.5) * LANE)
+            arrow.x = side * (column + ASIDE + arrow.width / 2)
+    top = MARGIN
+    for row, box in enumerate(boxes):
+        _place_ports(box, row, top, sides)
+        top += box.height
+        for arrow in (arrow for arrow in sides[DOWN] if arrow.source == row):
+            arrow.heights = {True: top, False: top + GAP + arrow.height}
+            arrow.x, arrow.y = ASIDE + arrow.width / 2, top + (GAP + arrow.height) / 2 - 2
+            top += arrow.height
+        top += GAP
+    right = max(reach[RIGHT], reach[DOWN]) + MARGIN
+    # The run's path is drawn last, on top of the rest.
+    arrows.sort(key=lambda arrow: arrow.walked)
+    return Layout(left=reach[LEFT] + MARGIN, right=right, height=top - GAP + MARGIN, boxes=boxes, arrows=arrows)
 
 
-def _shapes(graph: FlowGraph, costs: Mapping[StepPair, str]) -> tuple[list[Box], list[Arrow]]:
+def _shapes(graph: FlowGraph, costs: Mapping[tuple[str | None, str | None], str]) -> tuple[list[Box], list[Arrow]]:
     """Return the boxes in file order, between the start and the end, and the arrows between them."""
     start, end = (Box(step=None, kind="terminal", name=name, full_name=name) for name in ("start", "end"))
     rows = {node.id: number for number, node in enumerate(graph.nodes, 1)}
     arrows = []
     for edge in graph.edges:
-        figures = (f"×{edge.walked:,}" if edge.walked else "", costs.get((edge.source, edge.to), ""))
-        passed = " · ".join(filter(None, figures))
+        passed = (f"×{edge.walked:,}" if edge.walked else "", costs.get((edge.source, edge.to), ""))
+        texts = (*edge.labels, " · ".join(filter(None, passed)))
         arrow = Arrow(
             source=0 if edge.source is None else rows[edge.source],
             to=len(rows) + 1 if edge.to is None else rows[edge.to],
-            lines=tuple(one_line(text, LABEL_LIMIT) for text in (*edge.labels, passed) if text),
+            lines=tuple(one_line(text, LABEL_LIMIT) for text in texts if text),
             walked=bool(edge.walked),
             declared=edge.declared,
         )
@@ -212,21 +196,23 @@ def _assign_lanes(arrows: Sequence[Arrow]) -> int:
     return len(lanes)
 
 
-def _stack(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> float:
-    """Place the boxes below each other, high enough for all arrows that meet them. Return the height of the picture."""
-    top = MARGIN
-    for row, box in enumerate(boxes):
-        for side in (RIGHT, LEFT):
-            met = [(arrow, begins) for arrow in arrows if arrow.side == side for begins in (True, False)]
-            box.ports[side] = sorted(
-                (port for port in met if (port[0].source if port[1] else port[0].to) == row), key=_port_order
-            )
-        needed = max(sum(_port_height(*port) for port in stacked) for stacked in box.ports.values())
-        box.height = max(box.text_height, needed + 8)
-        box.y = top + box.height / 2
-        below = max((arrow.height for arrow in arrows if arrow.side == DOWN and arrow.source == row), default=0.0)
-        top += box.height + GAP + below
-    return top - GAP + MARGIN
+def _place_ports(box: Box, row: int, top: float, sides: Mapping[int, Sequence[Arrow]]) -> None:
+    """Place a box, high enough for all arrows that meet it, and their ends."""
+    stacks = []
+    for side in (LEFT, RIGHT):
+        begins = [(arrow, True) for arrow in sides[side] if arrow.source == row]
+        ends = [(arrow, False) for arrow in sides[side] if arrow.to == row]
+        stacks.append(sorted(begins + ends, key=_port_order))
+    needed = [sum(_port_height(*port) for port in stack) for stack in stacks]
+    box.height = max(box.text_height, *(height + 8 for height in needed))
+    box.y = top + box.height / 2
+    for stack, height in zip(stacks, needed, strict=True):
+        at = box.y - height / 2
+        for arrow, is_begin in stack:
+            at += _port_height(arrow, is_begin)
+            arrow.heights[is_begin] = at - PORT / 2
+            if is_begin:
+                arrow.y = at - PORT / 2 - 3 - arrow.height / 2
 
 
 def _port_height(arrow: Arrow, begins: bool) -> float:
@@ -240,11 +226,3 @@ def _port_order(port: tuple[Arrow, bool]) -> tuple[int, int]:
         return 1, 0
     is_above = begins == (arrow.side == LEFT)
     return (0, arrow.lane) if is_above else (2, -arrow.lane)
-
-
-def _bent(edges: tuple[float, float], lane: float, heights: tuple[float, float], side: int) -> str:
-    """Return a line out to a lane, along it, and back."""
-    down = BEND if heights[1] > heights[0] else -BEND
-    (start, end), (at, near) = map(figure, edges), map(figure, (lane, lane - side * BEND))
-    first, last, turn, back = map(figure, (*heights, heights[0] + down, heights[1] - down))
-    return f"M{start},{first} H{near} Q{at},{first} {at},{turn} V{back} Q{at},{last} {near},{last} H{end}"

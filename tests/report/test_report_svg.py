@@ -72,7 +72,7 @@ def test_a_step_leads_into_the_page_that_holds_the_picture_and_brings_no_style()
 @pytest.mark.parametrize("agent", [AGENT, chain_of(12), chain_of(40)], ids=["plausible", "12", "40"])
 def test_no_box_and_no_text_of_an_arrow_covers_another(agent):
     layout = lay_out(flow_graph(agent), {})
-    covered = [(layout.x, box.y, box.width, box.height) for box in layout.boxes]
+    covered = [(0.0, box.y, box.width, box.height) for box in layout.boxes]
     covered += [(arrow.x, arrow.y, arrow.width, arrow.height) for arrow in layout.arrows]
     for (x, y, width, height), (to_x, to_y, to_width, to_height) in combinations(covered, 2):
         assert abs(x - to_x) >= (width + to_width) / 2 or abs(y - to_y) >= (height + to_height) / 2
@@ -84,27 +84,12 @@ def test_every_arrow_begins_and_ends_at_its_boxes_and_stays_in_the_picture(name,
     case = next(case for case in cases("valid") if case.name == name)
     layout = lay_out(flow_graph(load_agent("demo", root=case.build(tmp_path))), {})
     for arrow in layout.arrows:
-        source, to = layout.boxes[arrow.source], layout.boxes[arrow.to]
-        (x, y), (end_x, end_y) = _ends(arrow.curve)
-        assert abs(x - layout.x) == pytest.approx(0 if arrow.side == DOWN else source.width / 2, abs=0.1)
-        assert abs(end_x - layout.x) == pytest.approx(0 if arrow.side == DOWN else to.width / 2, abs=0.1)
-        assert abs(y - source.y) <= source.height / 2 + 0.1
-        assert abs(end_y - to.y) <= to.height / 2 + 0.1
-        numbers = [float(number) for number in re.findall(r"[\d.]+", arrow.curve)]
-        assert max(numbers) <= max(layout.width, layout.height)
-        assert 0 <= arrow.x - arrow.width / 2 <= arrow.x + arrow.width / 2 <= layout.width
-
-
-def _ends(curve: str) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Where a line begins and ends."""
-    x = y = 0.0
-    points = []
-    for letter, words in re.findall(r"([A-Z])([^A-Z]*)", curve):
-        numbers = [float(word) for word in re.split(r"[ ,]", words.strip())]
-        x = numbers[0] if letter == "H" else x if letter == "V" else numbers[-2]
-        y = numbers[0] if letter == "V" else y if letter == "H" else numbers[-1]
-        points.append((x, y))
-    return points[0], points[-1]
+        for box, height in ((layout.boxes[arrow.source], True), (layout.boxes[arrow.to], False)):
+            assert abs(arrow.heights[height] - box.y) <= box.height / 2 + 0.1
+        assert -layout.left <= arrow.x - arrow.width / 2 <= arrow.x + arrow.width / 2 <= layout.right
+        assert -layout.left < arrow.lane_x < layout.right
+        assert (arrow.lane_x == 0) == (arrow.side == DOWN)
+    assert layout.boxes[-1].y < layout.height
 
 
 def test_a_step_that_no_arrow_touches_is_drawn_too():
