@@ -105,13 +105,6 @@ def test_the_token_goes_to_the_server_alone_and_only_when_it_is_needed(
     assert all(path.startswith("/o/r.git/") for path in paths)
 
 
-def test_merges_stay_merges(push: Pushing, checkout: Checkout, origin: Path) -> None:
-    checkout.merge_two_sides()
-    pushed = push()
-    assert len(served(origin, "rev-list", "--parents", "-1", pushed.commit).split()) == 3
-    assert served(origin, "rev-list", "--count", f"main..{BRANCH}") == "3"
-
-
 def test_a_base_that_the_default_branch_has_left_behind_is_fine_and_not_sent_again(
     push: Pushing, checkout: Checkout, origin: Path, git_server: GitServer
 ) -> None:
@@ -385,23 +378,6 @@ def test_a_wrong_token_fails_and_is_not_shown(push: Pushing, checkout: Checkout,
         push(remote=Remote(url=f"{git_server.url}/o/r.git", token="ghs_wrongwrongwrong"))
     assert "github-token" in str(caught.value)
     assert "wrongwrong" not in str(caught.value)
-
-
-@pytest.mark.fast
-def test_somebody_who_is_faster_gets_the_branch_and_we_the_next(
-    push: Pushing, checkout: Checkout, origin: Path
-) -> None:
-    """The lease holds: between our look and our push somebody creates the branch."""
-    hook = origin / "hooks" / "pre-receive"
-    hook.parent.mkdir(exist_ok=True)
-    once = f"git update-ref refs/heads/{BRANCH} {checkout.base} '' 2>/dev/null || true"
-    hook.write_text(f"#!/bin/sh\nunset GIT_QUARANTINE_PATH\n{once}\n")
-    hook.chmod(0o755)
-    checkout.write("a.txt", "a\n")
-    checkout.commit()
-    pushed = push()
-    assert pushed.branch == f"{BRANCH}-2"
-    assert branches(origin)[BRANCH] == checkout.base
 
 
 def test_what_a_person_pushes_between_our_look_and_our_push_stays(

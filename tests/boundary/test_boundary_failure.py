@@ -104,16 +104,6 @@ def test_a_failure_of_the_boundary_is_added_to_what_the_run_has_just_written(
     assert (marker.commit, body.count("<!-- stepflow run=")) == ("a" * 40, 1)
 
 
-def test_an_earlier_runs_comment_is_replaced_also_when_the_boundary_failed(
-    github: GitHubServer, writer: GitHubWriter
-) -> None:
-    report(writer, text="Old.")
-    posted = github.state.comments[0]
-    posted["body"] = posted["body"].replace("run=run-1", "run=run-0")
-    report(writer, outcome=Outcome.BOUNDARY_FAILED, text="New.")
-    assert "Old." not in github.state.comments[0]["body"]
-
-
 def test_unfinished_work_goes_to_a_branch_on_request(github: GitHubServer, writer: GitHubWriter) -> None:
     pusher = RecordingPusher("c" * 40)
     failure = report(writer, pusher=pusher, given=PUSHES)

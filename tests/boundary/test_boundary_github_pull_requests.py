@@ -84,18 +84,6 @@ def test_commits_come_oldest_first_with_their_accounts(
     assert [commit.author_id for commit in commits] == [0, 0, 0]
 
 
-def test_files_are_named_with_the_path_that_they_had(
-    reader: GitHubReader, github: GitHubServer, checkout: Checkout
-) -> None:
-    checkout.git("mv", "src/parser.py", "src/reader.py")
-    checkout.git("rm", "--quiet", "README.md")
-    checkout.write("ä b.txt", "new\n")
-    checkout.commit("Change")
-    push(checkout)
-    files = reader.pull_request_files(add_pull(github))
-    assert sorted(files) == ["README.md", "src/parser.py", "src/reader.py", "ä b.txt"]
-
-
 def test_a_branch_contains_what_it_was_made_of(reader: GitHubReader, checkout: Checkout) -> None:
     checkout.write("a.txt", "a\n")
     head = checkout.commit("Change")
@@ -129,17 +117,6 @@ def test_an_outdated_thread_has_the_line_it_began_at(
     number = add_pull(github)
     github.state.add_thread(number, ("ann", "Why?"), line=line, original_line=original)
     assert [thread.line for thread in reader.review_threads(number)] == [shown]
-
-
-def test_threads_of_all_pages_are_read(reader: GitHubReader, github: GitHubServer) -> None:
-    number, other = add_pull(github), github.state.add_pull("other")["number"]
-    for each in range(120):
-        github.state.add_thread(number, ("ann", str(each)), resolved=each % 2 == 0)
-    github.state.add_thread(other, ("ann", "elsewhere"))
-    threads = reader.review_threads(number)
-    read = [(thread.comments[0].body, thread.is_resolved) for thread in threads]
-    assert read == [(str(each), each % 2 == 0) for each in range(120)]
-    assert len(github.requests) == 3
 
 
 def test_of_a_long_thread_the_newest_hundred_comments_are_read(reader: GitHubReader, github: GitHubServer) -> None:
@@ -298,14 +275,6 @@ def test_what_does_not_exist_is_said_by_its_name(reader: GitHubReader, name: str
     with pytest.raises(InputError, match="answered 404") as caught:
         READ_CALLS[name][0](reader)
     assert f"There is no such {subject}" in caught.value.hint
-
-
-def test_graphqls_own_errors_are_said(reader: GitHubReader, github: GitHubServer) -> None:
-    github.fail("POST", "/graphql", 200, content='{"data": null, "errors": [{"message": "Something went wrong"}]}')
-    with pytest.raises(
-        BoundaryError, match=r"read the review threads in o/r: it answered 500 \(Something went wrong\)"
-    ):
-        reader.review_threads(8)
 
 
 def test_an_answer_without_the_pull_request_is_not_githubs(reader: GitHubReader, github: GitHubServer) -> None:

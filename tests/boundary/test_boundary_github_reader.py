@@ -28,25 +28,12 @@ def reader(github: GitHubServer) -> Iterator[GitHubReader]:
     reader.close()
 
 
-def anonymous(github: GitHubServer) -> GitHubReader:
-    return GitHubReader(api_url=github.api_url, repository="o/r", token=None)
-
-
 def test_an_issue_is_read_with_its_author_and_labels(reader: GitHubReader, github: GitHubServer) -> None:
     issue = reader.issue(7)
     assert (issue.number, issue.title, issue.body, issue.author) == (7, "Fix the parser", "It breaks.", "octocat")
     assert issue.labels == ("agent:fixer", "bug")
     assert issue.url.endswith("/o/r/issues/7")
     assert [request.credential for request in github.requests] == ["read"]
-
-
-def test_a_public_repositorys_issue_is_read_without_any_credential(github: GitHubServer) -> None:
-    github.state.public = True
-    reader = anonymous(github)
-    issue = reader.issue(7)
-    reader.close()
-    assert issue.title == "Fix the parser"
-    assert [request.credential for request in github.requests] == ["none"]
 
 
 def test_what_people_said_comes_newest_first_without_bots_and_without_ourselves(
@@ -58,13 +45,6 @@ def test_what_people_said_comes_newest_first_without_bots_and_without_ourselves(
     remarks = reader.remarks(7, most=50)
     assert [(remark.author, remark.body) for remark in remarks] == [("eve", "two"), ("ann", "one")]
     assert remarks[0].at.year == 2026
-
-
-def test_of_very_many_comments_only_the_newest_are_fetched(reader: GitHubReader, github: GitHubServer) -> None:
-    for number in range(430):
-        github.state.add_comment(7, str(number), "ann")
-    assert [remark.body for remark in reader.remarks(7, most=60)] == [str(number) for number in range(429, 369, -1)]
-    assert len(github.requests) <= 3
 
 
 @pytest.mark.parametrize(

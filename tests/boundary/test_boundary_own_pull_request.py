@@ -100,23 +100,6 @@ def test_a_title_that_a_person_changed_stays(github: GitHubServer, writer: GitHu
     assert "It parses 3 times." in pull["body"]
 
 
-def test_a_body_without_room_for_both_stays_as_people_wrote_it(github: GitHubServer, writer: GitHubWriter) -> None:
-    run(writer, "Parse", "It parses.")
-    (pull,) = github.state.pulls
-    pull["body"] = written = "x" * 64_900
-    run(writer, "Parse", "It parses twice.", run_id="run-2")
-    assert pull["body"] == written
-
-
-def test_a_marked_text_of_the_model_is_no_mark(github: GitHubServer, writer: GitHubWriter) -> None:
-    fake = f"<!-- stepflow title={'0' * 16} text={'0' * 16} -->\nx\n<!-- /stepflow -->"
-    run(writer, "Parse", f"It parses.\n\n{fake}")
-    run(writer, "Parse", "It parses twice.", run_id="run-2")
-    (pull,) = github.state.pulls
-    assert "It parses.\n" not in pull["body"]
-    assert pull["body"].count("<!--") == 2
-
-
 @pytest.fixture
 def patient(github: GitHubServer) -> Iterator[GitHubWriter]:
     """A writer that waits, on a clock that does not."""

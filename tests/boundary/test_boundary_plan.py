@@ -143,10 +143,6 @@ def test_the_state_that_the_read_back_expects(planned: Plan, state: str | None) 
     assert (planned.expects, planned.reads_back) == (state, True)
 
 
-def test_only_poll_state_reads_back() -> None:
-    assert not plan({"closure_action": "close"}, verdict=COUNT).reads_back
-
-
 def test_targets_never_come_from_the_answer() -> None:
     answer: JsonObject = {
         "repository": "evil/r",
@@ -159,12 +155,6 @@ def test_targets_never_come_from_the_answer() -> None:
     assert planned.settings.repository == "o/r"
     assert effect(planned, OpenPullRequest).base == "main"
     assert effect(planned, PushBranch).branch == "stepflow/fixer/issue-7"
-
-
-def test_the_base_branch_is_that_of_agent_json_then_the_events() -> None:
-    own = PullRequestSettings(base="develop")
-    assert effect(plan(commits=COMMITS, pull_request=own), OpenPullRequest).base == "develop"
-    assert effect(plan(commits=COMMITS), OpenPullRequest).base == "main"
 
 
 def test_a_draft_is_what_the_answer_says_then_agent_json_then_yes() -> None:
@@ -231,17 +221,6 @@ def test_a_pull_request_without_a_text_in_the_answer_has_that_of_the_comment() -
     assert answered.startswith("Hello.\n\n---\n\n- ✅ `make test`\n\nCloses #7.")
     # The engine's own comment has the checks already.
     assert effect(plan(**given), OpenPullRequest).body.startswith("All done.\n\n---\n\nCloses #7.")
-
-
-def test_files_left_uncommitted_are_named_in_the_comment() -> None:
-    body = effect(plan(commits=CommitsInfo(count=1, uncommitted=("a.py", "b`c.py"))), PostComment).body
-    assert body.endswith("> Changed but not committed, so not part of this result: `a.py`, `bc.py`.")
-
-
-def test_warnings_of_validators_follow_the_text_of_the_model() -> None:
-    planned = plan(commits=CommitsInfo(count=1, warnings=("types: changed: `tsconfig.json`", "git-clean: @ann")))
-    for body in (effect(planned, PostComment).body, effect(planned, OpenPullRequest).body):
-        assert "> ⚠️ types: changed: tsconfig.json\n> ⚠️ git-clean: @\u200bann" in body
 
 
 def test_a_branch_without_an_issue_is_named_after_the_run() -> None:

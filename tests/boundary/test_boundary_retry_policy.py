@@ -117,12 +117,6 @@ def test_a_rate_limit_is_waited_out_for_as_long_as_github_says(
     assert_written_once(github)
 
 
-def test_a_limit_without_a_time_is_given_longer_and_longer(github: GitHubServer, waiting: Waiting) -> None:
-    github.fail("GET", "/issues/7$", 429, times=3)
-    assert waiting.writer.issue(7).state == "open"
-    assert waiting.clock.slept == [60.0, 120.0, 240.0]
-
-
 def test_five_tries_are_enough_also_inside_a_look(github: GitHubServer, waiting: Waiting) -> None:
     github.fail("POST", "/comments$", 500)
     github.fail("GET", "/comments", 500, times=99)

@@ -113,22 +113,6 @@ def test_run_after_run_the_comment_keeps_the_sum_also_of_failures(github: GitHub
     assert (marker.cost, marker.before) == (dollars(4.5), dollars(3.5))
 
 
-def test_a_run_folder_that_lacks_a_part_lowers_nothing(github: GitHubServer, writer: GitHubWriter) -> None:
-    """A folder of an earlier moment is gone on with: what it does not know of was paid all the same."""
-    sums = [
-        completed(writer, "run-1", 1.0),
-        failed(writer, "run-2", 2.0),
-        failed(writer, "run-2", 0.5),
-        completed(writer, "run-2", 0.75),
-        completed(writer, "run-2", 2.5),
-        completed(writer, "run-3", 0.25),
-    ]
-    assert sums == [dollars(usd) for usd in (1.0, 3.0, 3.0, 3.0, 3.5, 3.75)]
-    marker = read_marker(github.state.comments[0]["body"])
-    assert marker is not None
-    assert (marker.cost, marker.before) == (dollars(3.75), dollars(3.5))
-
-
 def test_a_model_cannot_write_the_marker_that_counts(github: GitHubServer, writer: GitHubWriter) -> None:
     forged = str(Marker(run="run-9", agent="fixer", issue=7, cost=dollars(0), commit="a" * 40))
     plan = plan_effects(
@@ -162,15 +146,6 @@ def costs_of(*runs: tuple[str, float, str], place: int = 0) -> list[tuple[str, i
         assert read_marker(own.comment.body) == marker
         said.append((marker.periods[place].period, marker.periods[place].runs, marker.periods[place].cost.usd))
     return said
-
-
-def test_a_marker_keeps_what_the_runs_of_its_day_cost() -> None:
-    assert costs_of(("a", 1, DAY), ("b", 0.5, DAY), ("c", 2, NEXT_DAY), ("d", 1, NEXT_DAY)) == [
-        (DAY, 1, 1),
-        (DAY, 2, 1.5),
-        (NEXT_DAY, 1, 2),
-        (NEXT_DAY, 2, 3),
-    ]
 
 
 def test_a_marker_keeps_what_the_runs_of_its_month_cost() -> None:

@@ -150,19 +150,6 @@ def test_a_commit_that_git_has_pushed_before_is_written_again_so_that_all_are_si
         assert "gpgsig" in served(origin, "cat-file", "commit", commit)
 
 
-def test_a_commit_under_our_name_that_git_amended_and_nobody_signed_is_left_alone(
-    write: Writing, checkout: Checkout, origin: Path
-) -> None:
-    two_commits(checkout)
-    tree, message = checkout.git("rev-parse", "HEAD^{tree}"), messages_of(write, origin)[0]
-    bot = f"{BOT.login} <{BOT.id}+{BOT.login}@users.noreply.github.com>"
-    text = f"tree {tree}\nparent {checkout.base}\nauthor {bot} 1767323045 +0000\ncommitter {bot} 1767329999 +0000\n"
-    amended = checkout.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=f"{text}\n{message}\n".encode())
-    checkout.git("push", "--quiet", "--force", str(origin), f"{amended}:refs/heads/{BRANCH}")
-    assert write().branch == f"{BRANCH}-2"
-    assert branches(origin)[BRANCH] == amended
-
-
 def messages_of(write: Writing, origin: Path) -> list[str]:
     """The messages that the commits leave with, newest first; the branch is not there afterwards."""
     write()
@@ -265,30 +252,6 @@ def test_our_branch_is_replaced_in_one_step_so_that_its_pull_request_stays_open(
         (before.commit, done.commit),
         (done.commit, "0" * 40),
     ]
-
-
-@pytest.mark.parametrize("how", ["a commit on top", "an amended commit", "a commit by GitHub for another account"])
-def test_what_somebody_else_changed_is_left_alone(
-    write: Writing, checkout: Checkout, origin: Path, github: GitHubServer, how: str
-) -> None:
-    two_commits(checkout)
-    if how == "a commit by GitHub for another account":
-        github.state.viewer, viewer = ("somebody", 3), github.state.viewer
-        write()
-        github.state.viewer = viewer
-    else:
-        write()
-        checkout.git("fetch", "--quiet", str(origin), BRANCH)
-        checkout.git("checkout", "--quiet", "-B", "theirs", "FETCH_HEAD")
-        amends = how == "an amended commit"
-        checkout.git("commit", "--quiet", "--allow-empty", "--no-edit", *(["--amend"] if amends else ["-m", "Theirs"]))
-        checkout.git("push", "--quiet", "--force", str(origin), f"theirs:{BRANCH}")
-    theirs = branches(origin)[BRANCH]
-    checkout.git("checkout", "--quiet", "-B", "main", checkout.base)
-    checkout.write("other.txt", "other\n")
-    checkout.commit("Another way")
-    assert write().branch == f"{BRANCH}-2"
-    assert branches(origin)[BRANCH] == theirs
 
 
 def test_the_default_branch_is_never_written(write: Writing, checkout: Checkout, origin: Path) -> None:

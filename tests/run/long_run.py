@@ -1,13 +1,11 @@
 """One long run through the real drive, and what each iteration cost.
 
-Run as a process of its own, so that the memory it measures is the run's. Its arguments are a folder, the number of
-iterations and, for two runs that take turns, the first iteration to do so and the two descriptors of the turns; it
-prints one JSON object.
+Run as a process of its own, so that the memory it measures is the run's. Its arguments are a folder and the number of
+iterations; it prints one JSON object.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -55,40 +53,24 @@ def _output(step: str, intent: str, **more: object) -> dict:
     return {"output": {"stepId": step, "next_action": {"action": intent, "reason": f"{intent} it is"}, **more}}
 
 
-class Turns:
-    """Two runs, one iteration each by turns from iteration `start` on: what the machine does meets both alike."""
-
-    def __init__(self, start: int, take: int, give: int) -> None:
-        self.start, self._take, self._give = start, take, give
-
-    def pass_on(self) -> None:
-        """Let the other run do an iteration; one that is over does none."""
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self._give, b".")
-        os.read(self._take, 1)
-
-
 class Meter:
     """Time and memory at the beginning of each iteration, in arrays that have their size from the start."""
 
-    def __init__(self, iterations: int, turns: Turns | None) -> None:
+    def __init__(self, iterations: int) -> None:
         zeros = bytes(8 * (iterations + 2))
         self.ends, self.times = array("d", zeros), array("d", zeros)
         self.pages = array("l", zeros)
-        self._turns = turns
 
     def __call__(self, entry: Entry) -> None:
         if isinstance(entry.event, IterationStarted):
             at = entry.event.iteration
             self.ends[at - 1] = time.perf_counter()
-            if self._turns and at >= self._turns.start:
-                self._turns.pass_on()
             self.times[at] = time.perf_counter()
             with open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 - the cheapest way, ten thousand times
                 self.pages[at] = int(statm.read().split()[1])
 
 
-def main(folder: Path, iterations: int, turns: Turns | None = None) -> dict:
+def main(folder: Path, iterations: int) -> dict:
     root = folder / "checkout"
     shutil.copytree(CHECKOUT, root)
     git("init", "--quiet", cwd=root)
@@ -107,7 +89,7 @@ def main(folder: Path, iterations: int, turns: Turns | None = None) -> dict:
     request = RunRequest(
         run_id="long", inputs=read_inputs(given), trigger=trigger, root=root, folder=folder / "run", repository="o/r"
     )
-    clock, meter, log = clock_for(request.inputs), Meter(iterations, turns), ActionLog()
+    clock, meter, log = clock_for(request.inputs), Meter(iterations), ActionLog()
     with open(os.devnull, "w") as job:  # noqa: PTH123
         prepared = prepare_run(request, now=clock.now())
         began = time.perf_counter()
@@ -131,31 +113,11 @@ def main(folder: Path, iterations: int, turns: Turns | None = None) -> dict:
     }
 
 
-def run_by_turns(folder: Path, iterations: int) -> tuple[dict, dict]:
-    """What a long run measured of itself, and a run of a thousand iterations that began at its last thousand.
-
-    These two take turns: a machine that changes its pace, as a virtual one does that shares its processor, changes it
-    for both. The long one's folder is `old/run`.
-    """
-    to_long, from_short = os.pipe()
-    to_short, from_long = os.pipe()
-    with _begin(folder / "new", THOUSAND, 1, to_short, from_short) as short:
-        # It gives its first turn away: the long run has it.
-        os.read(to_long, 1)
-        long = _begin(folder / "old", iterations, iterations - THOUSAND, to_long, from_long)
-        for end in (to_long, from_short, to_short, from_long):
-            os.close(end)
-        with long:
-            measured_long, measured_short = (json.loads(run.communicate()[0]) for run in (long, short))
-    return measured_long, measured_short
-
-
-def _begin(folder: Path, iterations: int, start: int, take: int, give: int) -> subprocess.Popen[str]:
-    folder.mkdir(parents=True)
-    words = [sys.executable, "-m", "tests.run.long_run", *map(str, (folder, iterations, start, take, give))]
-    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, pass_fds=(take, give))
+def run_alone(folder: Path, iterations: int) -> dict:
+    """What a long run in a process of its own measured of itself."""
+    words = [sys.executable, "-m", "tests.run.long_run", str(folder), str(iterations)]
+    return json.loads(subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
 if __name__ == "__main__":
-    folder, iterations, *by_turns = sys.argv[1:]
-    print(json.dumps(main(Path(folder), int(iterations), Turns(*map(int, by_turns)) if by_turns else None)))
+    print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]))))

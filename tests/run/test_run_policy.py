@@ -257,24 +257,3 @@ def test_who_is_not_listed_starts_nothing() -> None:
     )
     # The name of a bot is not that of a person.
     assert isinstance(start(inputs, "renovate"), Skip)
-
-
-def test_a_policy_is_described_in_one_line() -> None:
-    policy = policy_of(
-        {
-            "agents": {"fixer": ["4f" * 32, "0c" * 32], "builtin/triage": "any"},
-            "models": ["opus:high", "haiku"],
-            "network": "allow",
-            "allowed-hosts": ["pypi"],
-            "budget-usd": 2,
-            "budget-usd-per-month": 400,
-            "min-permission": "maintain",
-            "started-by": ["ann"],
-        }
-    )
-    assert str(policy) == (
-        "agents: fixer (4f4f4f4f4f4f, 0c0c0c0c0c0c), builtin/triage; models: opus:high, haiku; started-by: ann; "
-        "network: allow (pypi); budget-usd: $2.00; budget-usd-per-month: $400.00; "
-        "min-permission: maintain"
-    )
-    assert str(policy_of({"enabled": True})) == "narrows nothing"

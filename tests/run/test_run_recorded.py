@@ -132,12 +132,6 @@ def test_a_verdict_gets_each_iteration_that_ended_with_an_answer() -> None:
     assert verdict.told == [(1, ("one", "two"), {"x": 1}), (2, ("three",), None)]
 
 
-def test_a_run_that_goes_on_knows_of_answers_that_were_lost_and_of_renewals() -> None:
-    events = (STARTED, LOST, begins("a"), turned(), LOST, RENEWED)
-    state = PreviousRun(events=events).state
-    assert (state.usage.input_tokens, state.usage.cache_read_tokens, state.cost_usd) == (14, 9, 1.0)
-
-
 def test_a_refusal_that_ended_the_run_is_paid_and_asked_again() -> None:
     refused = replace(turned(""), stop_reason="refusal", usage=Usage(input_tokens=5), cost_usd=0.5)
     ended = replace(MODEL_FAILED, outcome=Outcome.MODEL_REFUSED)

@@ -11,7 +11,7 @@ from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
 from stepflow.model.scenario import Expect
 from stepflow.modes.rehearse import update_expect
-from stepflow.run.scenarios import parse_scenario, place_of
+from stepflow.run.scenarios import parse_scenario
 from tests.tried import tried
 
 CAME = Expect(
@@ -71,13 +71,6 @@ def test_a_value_that_others_refer_to_is_left_for_people() -> None:
     text = "turns: []\nexpect:\n  steps: &way [a]\n  effects: []\nparams: { way: *way }\n"
     with pytest.raises(InputError, match="cannot be changed by its place"):
         update_expect(text, CAME)
-
-
-def test_the_line_of_a_key_is_found_and_1_where_there_is_none() -> None:
-    assert place_of(WRITTEN, "expect") == 5
-    assert place_of(WRITTEN, "expect", "validators") == 13
-    assert place_of("turns: []\n", "expect") == 1
-    assert place_of("{", "expect") == 1
 
 
 words = st.text(min_size=1, max_size=12).filter(lambda text: text.encode(errors="ignore").decode() == text)

@@ -253,10 +253,6 @@ def test_a_dispatch_input_with_shell_characters_is_only_text(text: str) -> None:
         read_inputs({"issue": text})
 
 
-def test_a_schedule_runs_for_the_actor_that_the_runner_names() -> None:
-    assert started("schedule", {}, actor="carol", agent="fixer").actor == "carol"
-
-
 def test_a_comment_answers_a_run_that_waits() -> None:
     assert started("issue_comment", commented("/stepflow approve 12ab\nthanks")).reply == ApprovalReply(digest="12ab")
     rejected = started("issue_comment", commented("/stepflow reject too large"))
