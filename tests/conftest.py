@@ -57,6 +57,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for at, item in enumerate(cases):
             if at * number // len(cases) == (at - 1) * number // len(cases):
                 item.add_marker(rest)
+    # With `--dist loadgroup`, those that share a fixture of their file are run by one worker, the others by any.
+    for item in items:
+        if any(fixtures[-1].scope == "module" for fixtures in item._fixtureinfo.name2fixturedefs.values()):
+            item.add_marker(pytest.mark.xdist_group(item.module.__name__))
 
 
 @pytest.fixture

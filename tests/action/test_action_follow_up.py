@@ -86,6 +86,7 @@ def test_the_checkout_stays_as_it_was(opened: World) -> None:
     assert git("status", "--porcelain", cwd=opened.checkout) == ""
 
 
+@pytest.mark.sample
 def test_failed_checks_are_shown_with_the_end_of_their_logs(opened: World) -> None:
     state = opened.github.state
     state.add_job(500, "test (3.12)", "failure", steps={"Run pytest": "failure"}, log=LOG)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 import subprocess
 import sys
-import tempfile
-from contextlib import contextmanager
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tests.e2e.script import RUNTIME_TOKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 RUNNER_IMAGE = "python:3.13-slim-trixie"
 #: How the step of the action is called.
@@ -29,17 +27,6 @@ STAND_INS = Path(__file__).parent / "stand_ins"
 
 # act says it in this form and in no other; the job's own exit code is 1 for every failure.
 _EXIT_MESSAGE = "exit with `FAILURE`: "
-
-
-@contextmanager
-def one_at_a_time() -> Iterator[None]:
-    """Wait until no other worker builds an image or runs act.
-
-    act names its containers and images after the workflow and the action, and an engine prunes once at a time.
-    """
-    with (Path(tempfile.gettempdir()) / f"stepflow-e2e-{os.getuid()}.turn").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +120,7 @@ def _run_act(
     command = [
         *(str(ACT), event_name, "--json", "--rm", "--no-cache-server", "--insecure-secrets", "--pull=false"),
         *("--eventpath", str(scratch / "event.json"), "--actor", event["sender"]["login"]),
+        *("--workflows", str(_rename_workflows(checkout, scratch / "workflows"))),
         *("--platform", f"ubuntu-latest={RUNNER_IMAGE}", "--action-cache-path", str(scratch / "cache")),
         *("--local-repository", f"org/stepflow-action@v1={release}"),
         # As on a hosted runner, the engine's socket is mounted into the action; the tools must not reach it.
@@ -143,11 +131,20 @@ def _run_act(
     ]
     # A home of its own: neither a person's .actrc nor what an earlier run left there counts.
     around = {**os.environ, **secrets, "HOME": str(scratch)}
-    with one_at_a_time():
-        done = subprocess.run(
-            command, cwd=checkout, env=around, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-        )
+    done = subprocess.run(
+        command, cwd=checkout, env=around, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")], done.stderr
+
+
+def _rename_workflows(checkout: Path, folder: Path) -> Path:
+    """Copies of the workflows with names of their own: act names containers and volumes after a workflow's name, and
+    several may run at once."""
+    folder.mkdir()
+    for path in (checkout / ".github" / "workflows").glob("*.yml"):
+        unnamed = re.sub(r"(?m)^name:.*\n", "", path.read_text())
+        (folder / path.name).write_text(f"name: {path.stem} {uuid.uuid4().hex[:12]}\n{unnamed}")
+    return folder
 
 
 def _steps_of(lines: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.act_job import one_at_a_time
 from tests.e2e.world import World, open_world
 
 if TYPE_CHECKING:
@@ -53,32 +52,44 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(PROJECT / name, folder / name)
     if BUILT_IMAGE:
-        metadata = (folder / "action.yml").read_text()
-        (folder / "action.yml").write_text(metadata.replace("image: Dockerfile", f"image: docker://{BUILT_IMAGE}"))
+        _point_to(BUILT_IMAGE, folder / "action.yml")
     return folder
 
 
-@pytest.fixture(scope="session")
-def image(engine: None, release: Path) -> str:
-    """The image of the working tree, or the one that `STEPFLOW_IMAGE` names.
+def _point_to(image: str, metadata: Path) -> None:
+    metadata.write_text(metadata.read_text().replace("image: Dockerfile", f"image: docker://{image}"))
 
-    What act builds of the tree afterwards comes out of the same layers.
-    """
+
+@pytest.fixture(scope="session")
+def image(engine: None, release: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The image of the working tree, which the first of the workers builds, or the one that `STEPFLOW_IMAGE` names."""
     if BUILT_IMAGE:
         return BUILT_IMAGE
     tag = "stepflow-action:e2e"
     # What this build replaced has no name any more.
     prune = ["docker", "image", "prune", "--force", "--filter", "label=org.opencontainers.image.title=stepflow-action"]
-    with one_at_a_time():
-        # Of two workers the second finds every layer made.
-        for command in (["docker", "build", "-t", tag, release], prune):
+    session = tmp_path_factory.getbasetemp()
+    with ((session.parent if "PYTEST_XDIST_WORKER" in os.environ else session) / "image").open("a+") as built:
+        fcntl.flock(built, fcntl.LOCK_EX)
+        for command in (["docker", "build", "-t", tag, release], prune) if not built.seek(0, os.SEEK_END) else ():
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        built.write(tag)
     return tag
 
 
 @pytest.fixture(scope="session")
-def new_world(tmp_path_factory: pytest.TempPathFactory, release: Path, image: str) -> Iterator[Callable[[], World]]:
+def published(release: Path, image: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a workflow needs of the action when the image is built already, as the tag of a release has it."""
+    folder = tmp_path_factory.mktemp("published")
+    shutil.copy2(release / "action.yml", folder)
+    shutil.copytree(release / ".github", folder / ".github")
+    _point_to(image, folder / "action.yml")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def new_world(tmp_path_factory: pytest.TempPathFactory, published: Path, image: str) -> Iterator[Callable[[], World]]:
     """Makes a repository with its GitHub and its model, as often as asked."""
     with ExitStack() as stack:
-        yield lambda: open_world(tmp_path_factory.mktemp("world"), release=release, image=image, stack=stack)
+        yield lambda: open_world(tmp_path_factory.mktemp("world"), release=published, image=image, stack=stack)

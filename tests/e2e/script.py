@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.servers.messages_api import Answer, answers, calls
+from tests.servers.messages_api import Answer, Failure, answers, calls
 
 MODEL_KEY = "sk-ant-canary-model-key"
 WORKFLOW_TOKEN = "ghs_canaryworkflowtoken"
@@ -62,6 +62,11 @@ CLOSING = {
     "comment": "The unit is honored now. Thanks @everyone, fixes #1.",
     "pull_request": {"title": "Honor the unit of a size", "body": "The number was never converted."},
 }
+
+
+def refuse(message: str) -> Failure:
+    """What the model's service says to a request that nobody makes again."""
+    return Failure(status=400, error="invalid_request_error", message=message)
 
 
 def fix_with_one_forgotten_commit() -> list[Answer]:

@@ -17,6 +17,7 @@ from tests.e2e.script import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.e2e.act_job import Job
     from tests.e2e.world import World
@@ -34,9 +35,10 @@ jobs:
 
 
 @pytest.fixture(scope="module")
-def fixed(new_world: Callable[[], World]) -> tuple[World, Job]:
-    """One run of the fixer, looked at from many sides."""
+def fixed(new_world: Callable[[], World], release: Path) -> tuple[World, Job]:
+    """One run of the fixer, looked at from many sides, in an image that the runner builds by the Dockerfile."""
     world = new_world()
+    world.release = release
     job = world.run(fix_with_one_forgotten_commit(), labeled("agent:fixer", secret=EVENT_CANARY))
     # What did not run leaves nothing behind either: without this, some of the tests below would be green for nothing.
     assert job.exit_code == 0, job.everything

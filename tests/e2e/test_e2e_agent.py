@@ -17,8 +17,7 @@ import pytest
 
 from tests.e2e.act_job import stand_ins
 from tests.e2e.repository import BRANCH, HERE, labeled
-from tests.e2e.script import ALL_SECRETS, EVENT_CANARY, fix_shortly
-from tests.servers.messages_api import Failure
+from tests.e2e.script import ALL_SECRETS, EVENT_CANARY, fix_shortly, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -56,7 +55,7 @@ def test_a_job_is_bound_by_the_policy_and_the_next_one_resumes_its_run(
         return world.run(replies, labeled("agent:fixer", secret=EVENT_CANARY), options=options)
 
     first, *rest = fix_shortly()
-    stopped = run([first, Failure(status=400, message="no credit")], "network: none")
+    stopped = run([first, refuse("no credit")], "network: none")
     assert (stopped.exit_code, stopped.outputs["outcome"]) == (1, "model_failed"), stopped.everything
     assert "[Policy] network: none" in stopped.log
     asked = len(world.model_bodies())

@@ -201,12 +201,13 @@ def test_each_thread_of_somebody_who_may_write_is_answered_with_the_commit_and_r
     assert [thread["resolved"] for thread in after_review.threads] == [True, True, False]
 
 
-def test_the_stranger_is_not_heard(after_review: Followed, after_checks: Followed) -> None:
+def test_the_stranger_is_not_heard(after_review: Followed) -> None:
     assert "Take capitals too." in after_review.said
     assert "Two small things." in after_review.said
-    assert STRANGER not in after_review.said + after_checks.said
+    assert STRANGER not in after_review.said
 
 
+@pytest.mark.weekly  # tests/action has it with every change
 def test_failed_checks_are_shown_with_their_log_and_mended_on_top(opened: World, after_checks: Followed) -> None:
     job = after_checks.job
     assert (job.exit_code, job.outputs["outcome"], job.outputs["commit"]) == (0, "completed", after_checks.after), (
@@ -232,11 +233,14 @@ def test_nothing_is_pushed_over_a_person_and_the_issue_is_told(opened: World, af
     assert len(opened.pulls()) == 1
 
 
-FOLLOW_UPS = ["after_review", "after_checks", pytest.param("after_push", marks=pytest.mark.weekly)]
+FOLLOW_UPS = [
+    "after_review",
+    *(pytest.param(name, marks=pytest.mark.weekly) for name in ("after_checks", "after_push")),
+]
 
 
 @pytest.fixture(params=FOLLOW_UPS)
-def followed(request: pytest.FixtureRequest) -> Followed:
+def followed(request: pytest.FixtureRequest, opened: World) -> Followed:
     """Each of them."""
     return request.getfixturevalue(request.param)
 
@@ -268,7 +272,7 @@ def test_the_checkout_on_the_runner_is_as_it_was(opened: World, followed: Follow
     assert followed.credential.endswith(CHECKOUT_CREDENTIAL)
 
 
-def test_every_request_is_one_that_github_describes(opened: World, after_checks: Followed) -> None:
+def test_every_request_is_one_that_github_describes(opened: World, followed: Followed) -> None:
     assert opened.github.violations == []
 
 
@@ -285,7 +289,7 @@ def test_a_checkout_of_the_pull_request_is_refused_with_the_line_to_add(opened: 
     assert opened.model_bodies() == []
 
 
-def test_a_hosted_runners_own_files_stay_its_own(opened: World, after_checks: Followed) -> None:
+def test_a_hosted_runners_own_files_stay_its_own(opened: World, after_review: Followed) -> None:
     """There the checkout is somebody else's than the container's root and the tools', and act's mounts are others."""
     opened.check_out()
     event = reviewed(PULL, BRANCH, "Once more.", secret=EVENT_CANARY)

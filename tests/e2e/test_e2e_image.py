@@ -63,6 +63,7 @@ def test_an_image_that_cannot_do_what_people_try_first_is_refused(release: Path,
         try_image(RUNNER_IMAGE, release)
 
 
+@pytest.mark.weekly  # a run without it is slower, and ends the same
 def test_everything_that_a_run_loads_is_there_as_bytecode(image: str) -> None:
     """Otherwise each run of everybody would compile it again: the container begins anew every time."""
     started = ["docker", "run", "--detach", "--network=none", image, "demo"]

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.repository import HERE, dispatched
-from tests.e2e.script import ALL_SECRETS, EVENT_CANARY, fix_shortly
-from tests.servers.messages_api import Failure
+from tests.e2e.script import ALL_SECRETS, EVENT_CANARY, fix_shortly, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +34,7 @@ def swept(new_world: Callable[[], World]) -> tuple[World, dict[str, Job]]:
     world.github.state.add_issue(10, "A pull request", "It has the label too.", labels=["bug"])
     issues[10]["pull_request"] = True
     world.github.state.add_issue(11, "A question", "It has another label.", labels=["question"])
-    scripts = {7: fix_shortly(), 8: fix_shortly(), 9: [Failure(status=400, message="no credit")]}
+    scripts = {7: fix_shortly(), 8: fix_shortly(), 9: [refuse("no credit")]}
     # The address of the model's server is the only thing that is not as the page shows it.
     caller = (HERE / "many.yml").read_text()
     caller = caller.replace(

@@ -15,10 +15,10 @@ import yaml
 from tests.e2e.act_job import Job, run_job, run_jobs
 from tests.e2e.hosted_runner import ACTION, RUNNER, HostedRunner
 from tests.e2e.repository import ISSUE, NAME, git, lead_to, make_checkout, replace_workflow
-from tests.e2e.script import MODEL_KEY, WORKFLOW_TOKEN
+from tests.e2e.script import MODEL_KEY, WORKFLOW_TOKEN, refuse
 from tests.servers.git_http import GitServer
 from tests.servers.github_api import GitHubServer, State
-from tests.servers.messages_api import Failure, MessagesApi, Reply
+from tests.servers.messages_api import MessagesApi, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -122,7 +122,7 @@ class World:
         def reply(body: dict[str, Any]) -> Reply:
             first_message = json.dumps(body["messages"][0])
             (number,) = (number for number in waiting if f"issue {number}" in first_message)
-            return next(waiting[number], Failure(status=400, message="the script has no more turns"))
+            return next(waiting[number], refuse("the script has no more turns"))
 
         self._reply_to = reply
         self.use_workflow(workflow)
@@ -186,7 +186,7 @@ class World:
         self.written_before_a_turn += self.github.writes() + self.github.mutations() + pushes
         if self._reply_to:
             return self._reply_to(body)
-        return next(self._replies, Failure(status=400, message="the script has no more turns"))
+        return next(self._replies, refuse("the script has no more turns"))
 
     def requests_made(self) -> int:
         """Requests to GitHub's API and to its git server."""

@@ -22,9 +22,9 @@ import pytest
 from tests.covering import FULL
 from tests.e2e.hosted_runner import RUNNER
 from tests.e2e.repository import labeled
-from tests.e2e.script import EVENT_CANARY, answer_the_question
+from tests.e2e.script import EVENT_CANARY, answer_the_question, refuse
 from tests.e2e.security.snapshot import State, differences, look_at
-from tests.servers.messages_api import Failure, Reply, calls
+from tests.servers.messages_api import Reply, calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,7 +120,7 @@ class Stage:
 
     def _say(self) -> Iterator[Reply]:
         while True:
-            yield next(self._replies, Failure(status=400, message="the script has no more turns"))
+            yield next(self._replies, refuse("the script has no more turns"))
 
 
 @pytest.fixture(scope="module")
