@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# What is used is compiled when it is first imported; most of it never is.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 .DEFAULT_GOAL := help
 # The tests start some hundred programs: none of them compiles the packages again.
@@ -18,8 +20,8 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: requirements.txt pyproject.toml | $(BIN)/python
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@$(PIP) --require-hashes -r requirements.txt
+	@$(PIP) --no-deps -e .
 	@touch $@
 
 # A folder for PATH with `stepflow` alone: the rest of $(BIN) would hide the user's own python and pytest.
@@ -27,7 +29,7 @@ $(VENV)/path/stepflow: | $(VENV)/.run
 	@mkdir -p $(@D) && ln -sf ../bin/stepflow $@
 
 $(VENV)/.dev: requirements-dev.txt $(VENV)/.run
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	$(PIP) --require-hashes -r requirements-dev.txt
 	@touch $@
 
 demo: $(VENV)/.run $(VENV)/path/stepflow ## run the main job on the scripted model: no key, no network
@@ -43,16 +45,15 @@ SLOW := $(if $(STEPFLOW_FULL),,and not weekly)
 PROPERTIES ?= $(if $(STEPFLOW_FULL),2000,100)
 whole: $(VENV)/.dev ## slow tests that need no Docker: properties on 100 examples (PROPERTIES=…), whole runs, hostile tools, times; and branch coverage of the engine
 	$(BIN)/python -m pytest -n 2 tests/engine tests/domain --cov
-	STEPFLOW_PROPERTIES=$(PROPERTIES) $(BIN)/python -m pytest -n 2 -m properties
-	$(BIN)/python -m pytest -n 3 -m "whole and not alone $(SLOW)"
+	STEPFLOW_PROPERTIES=$(PROPERTIES) $(BIN)/python -m pytest -n 3 -m "properties or whole and not alone $(SLOW)"
 	$(BIN)/python -m pytest -m "alone $(SLOW)"
 
 $(VENV)/.browser: requirements-browser.txt $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-browser.txt
+	$(PIP) --require-hashes -r requirements-browser.txt
 	@touch $@
 
 browser: $(VENV)/.browser ## report.html and the job summary in a real Chromium; pictures of them go to build/browser
-	$(BIN)/python -m pytest -n 2 --dist loadscope -m browser tests/browser
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m browser tests/browser
 
 IMAGE ?= stepflow-action
 REQUIREMENTS ?= requirements.txt
@@ -60,10 +61,10 @@ image: ## build the image under the name IMAGE=…, with the packages of REQUIRE
 	docker build --quiet --build-arg REQUIREMENTS=$(REQUIREMENTS) --tag $(IMAGE) .
 
 e2e: $(VENV)/.dev ## the image in a real Docker engine, driven by a workflow; and what installs packages from npm's and PyPI's registries
-	STEPFLOW_NPM_TESTS=1 $(BIN)/python -m pytest -n 3 --dist loadscope -m "(npm or e2e) $(SLOW)" tests/e2e tests/real_agents tests/report tests/telemetry
+	STEPFLOW_NPM_TESTS=1 $(BIN)/python -m pytest -n 3 --dist loadgroup -m "(npm or e2e) $(SLOW)" tests/e2e tests/real_agents tests/report tests/telemetry
 
 e2e-security: $(VENV)/.dev ## attacks on the image in a real Docker engine, with each layer of the sandbox off in turn
-	$(BIN)/python -m pytest -n 3 --dist loadscope -m "e2e_security $(SLOW)" tests/e2e/security
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "e2e_security $(SLOW)" tests/e2e/security
 
 .venv-bench/.done: requirements-bench.txt
 	$(PYTHON) -m venv .venv-bench
