@@ -106,7 +106,7 @@ def test_a_change_in_go_is_named_as_what_it_is(name: str, go_checkout: tuple[str
     assert_proof(*go_checkout, go.FILES, (go.FAKES | go.FIXES)[name])
 
 
-@pytest.mark.sample(2)
+@pytest.mark.weekly  # tests/e2e/security has a proof in the image
 @pytest.mark.parametrize("name", [*typescript.FAKES, *typescript.FIXES])
 def test_a_change_in_typescript_is_named_as_what_it_is(name: str, typescript_checkouts: tuple[str, Path, Path]) -> None:
     container, bare, packed = typescript_checkouts

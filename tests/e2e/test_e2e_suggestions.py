@@ -97,17 +97,11 @@ def commit_suggestion(file: Path, thread: dict[str, Any], text: str) -> None:
 
 
 def check_all(container: tuple[str, Path], folder: Path, repository: Repository) -> None:
-    for name, command in repository.checks.items():
-        if name not in repository.red_before:
-            succeed(container[0], f"cd /repositories/{folder.name} && {command}")
+    for command in repository.checks.values():
+        succeed(container[0], f"cd /repositories/{folder.name} && {command}")
 
 
-def test_forty_suggestions_on_ten_repositories_are_half_wrong() -> None:
-    offers = [offer for repository in REPOSITORIES.values() for offer in repository.offers]
-    assert (len(REPOSITORIES), len(offers), sum(bool(offer.problem) for offer in offers)) == (10, 40, 20)
-
-
-@pytest.mark.sample(2)  # Python and TypeScript; installing Go takes minutes
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", [*REPOSITORIES])
 def test_what_is_posted_as_a_suggestion_applies_and_keeps_the_checks_green(
     new_world: Callable[[], World], container: tuple[str, Path], name: str
@@ -121,8 +115,6 @@ def test_what_is_posted_as_a_suggestion_applies_and_keeps_the_checks_green(
     check_all(container, folder, repository)
     state = review(new_world(), folder, repository).github.state
     (summary,) = [each["body"] for each in state.reviews]
-    for check in repository.red_before:
-        assert f"- `{check}` failed without a suggestion too" in summary
     threads = {thread["comments"][0]["body"].partition("\n")[0]: thread for thread in state.threads}
     file, good = folder / repository.path, []
     for number, offer in enumerate(repository.offers):

@@ -94,6 +94,19 @@ def test_all_twenty_were_tried_and_the_run_completed_all_the_same(tried: Tried) 
     assert (tried.ended.exit_code, tried.ended.outputs["outcome"]) == (0, "completed"), tried.ended.log
 
 
+def test_the_token_writes_only_after_the_last_validator_was_green(tried: Tried) -> None:
+    world, lines = tried.world, (Path(tried.ended.outputs["run-folder"]) / "journal.jsonl").read_text().splitlines()
+    accepted = max(entry["t"] for entry in map(json.loads, lines) if entry["event"] == "validator_ran")
+    asked = world.github.requests[: world.requests_before_each_turn[0]]
+    sent = world.github.requests[len(asked) :]
+    assert asked[0].path == "/repos/acme/widgets/collaborators/bob/permission"
+    assert {request.method for request in asked} == {"GET"}
+    pushed = [request for request in world.git_server.requests if request.path.endswith("/git-receive-pack")]
+    assert pushed
+    assert all(request.time > accepted for request in (*sent, *pushed))
+    assert {request.token for request in world.github.requests} == {True}
+
+
 def test_the_transcript_holds_no_secret_in_any_form(tried: Tried) -> None:
     assert leaks(as_text(tried.world.model_bodies()), SECRETS) == []
 

@@ -1,5 +1,4 @@
-"""Forty suggestions on ten small repositories in Python, TypeScript and Go, half of them wrong, and what must become of
-each."""
+"""Suggestions on small repositories in Python, TypeScript and Go, half of them wrong, and what must become of each."""
 
 from __future__ import annotations
 
@@ -8,7 +7,6 @@ from dataclasses import dataclass, field
 
 SHOWN, OVERLAPS = "the diff does not show these lines", "it overlaps the one for"
 ENDINGS, NOTHING = "it would change line endings", "it changes nothing"
-NO_SETUP = "with it, the setup commands failed"
 
 
 def red(*names: str) -> str:
@@ -37,7 +35,6 @@ class Repository:
     files: Mapping[str, str] = field(default_factory=dict)
     checks: Mapping[str, str]
     offers: tuple[Offer, ...]
-    red_before: tuple[str, ...] = ()
     #: What is installed into the checkout first, which git ignores.
     setup: str = ""
 
@@ -115,7 +112,6 @@ MODULO = Offer(first="  const rest", text="  const rest = minutes % 60")
 PAD = Offer(first="  const filled", text="  const filled = String(rest).padStart(2, '0')\n")
 TEMPLATE = Offer(first="  return hours +", text="  return `${hours}:${filled}`")
 TYPED = "  const filled: number = rest < 10 ? '0' + rest : '' + rest"
-TS_FAR = Offer(first="export const hour1 =", text="export const hour1 = 60", problem=SHOWN)
 
 
 def typescript(*offers: Offer, base: str = TS_BASE, head: str = TS_BASE + TS_ADDED, **more: object) -> Repository:
@@ -171,9 +167,7 @@ func TestShow(t *testing.T) {
 """
 GO_FILES = {"clock_test.go": GO_TEST, "go.mod": "module example.invalid/clock\n\ngo 1.21\n", ".gitignore": f"{CACHE}\n"}
 GO_MODULO = Offer(first="\trest :=", text="\trest := minutes % 60")
-GO_RETURN = Offer(first="\treturn fmt", text='\treturn fmt.Sprintf("%d:%s", hours, filled)')
 SHORTER = "\tfilled := fmt.Sprint(rest)\n\tif rest <= 9 {"
-GO_FAR = Offer(first="const hour1 =", text="const hour1 = 60", problem=SHOWN)
 
 
 def go(*offers: Offer, **more: object) -> Repository:
@@ -196,27 +190,6 @@ REPOSITORIES = {
         base=crlf(PY_BASE),
         head=crlf(PY_BASE + PY_ADDED),
     ),
-    "python without a line break at the end": python(
-        RETURN,
-        FILLED,
-        Offer(first="    hours = int", last="    rest =", text="", problem=red("test")),
-        Offer(first="gone", path="gone.py", text="x = 1", problem=SHOWN),
-        head=(PY_BASE + PY_ADDED).removesuffix("\n"),
-    ),
-    "python whose lint is red": python(
-        DIVMOD,
-        RETURN,
-        Offer(first="    rest =", text="    rest = minutes % 60", problem=OVERLAPS),
-        Offer(first="    filled =", text="  filled = str(rest)", problem=red("test")),
-        checks={**UNITTEST, "lint": "! grep -n HOUR_ clock.py"},
-        red_before=("lint",),
-    ),
-    "typescript": typescript(
-        MODULO,
-        PAD,
-        TS_FAR,
-        Offer(first="  return hours +", text="  return hours + '.' + filled", problem=red("test")),
-    ),
     "typescript with CRLF": typescript(
         PAD,
         TEMPLATE,
@@ -233,21 +206,6 @@ REPOSITORIES = {
         files={**TS_FILES, "tsconfig.json": TSCONFIG, ".gitignore": "node_modules\n"},
         checks={"types": "npx tsc", "test": "node --test clock.test.ts"},
         setup="npm install --silent --no-save typescript@7.0.2 @types/node@26.6.6",
-    ),
-    "go": go(
-        GO_MODULO,
-        GO_RETURN,
-        GO_FAR,
-        Offer(first="\tif rest < 10", text="\tif rest > 10 {", problem=red("test")),
-        setup=f"{GO} build ./...",
-    ),
-    "go with vet": go(
-        GO_MODULO,
-        GO_RETURN,
-        Offer(first="\tfilled :=", text='\tfilled := fmt.Sprintf("%s", rest)', problem=red("vet", "test")),
-        Offer(first="\tif rest < 10", text="\tif rest < 10", problem=NO_SETUP),
-        checks={"vet": f"{GO} vet ./...", "test": f"{GO} test ./..."},
-        setup=f"{GO} build ./...",
     ),
     "go with gofmt": go(
         GO_MODULO,
