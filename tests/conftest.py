@@ -41,7 +41,7 @@ SLOW_OF_A_FILE = 2
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of a table marked `sample(n)`, n cases that lie far apart stay what they are; those marked `sample()` all do. The
     other cases of a fast table are `whole`, those of a slow one `weekly`, as are most slow tests of a file."""
     groups = defaultdict(list)
@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if at * number // len(cases) == (at - 1) * number // len(cases):
                 item.add_marker(rest)
     # With `--dist loadgroup`, those that share a fixture of their file are run by one worker, the others by any.
-    for item in items:
+    for item in items if getattr(config.option, "loadgroup", False) else ():
         if any(fixtures[-1].scope == "module" for fixtures in item._fixtureinfo.name2fixturedefs.values()):
             item.add_marker(pytest.mark.xdist_group(item.module.__name__))
 

@@ -83,7 +83,7 @@ def left_undisturbed(folder: Path, **inputs: str) -> Left:
         return left(world)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("trouble", "place"), CELLS)
 def test_trouble_at_a_write_and_the_run_goes_on(
     waiting: World, undisturbed: Left, verified: Left, show: Callable[[str], None], trouble: str, place: str

@@ -186,7 +186,7 @@ def test_the_undisturbed_run_has_tools_validators_a_retry_and_every_effect(
     assert (len(whole.state["comments"]), len(whole.state["pulls"]), whole.state["releases"]) == (1, 1, ["v9"])
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_killed_after_any_line_a_run_goes_on_as_if_nothing_had_happened(
     whole: Whole, nursery: Nursery, tmp_path: Path, chunk: int

@@ -57,7 +57,7 @@ def said_of(case: Case, folder: Path, capsys: pytest.CaptureFixture[str]) -> dic
     return proof
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(5)
 @pytest.mark.whole
 @pytest.mark.parametrize(
     "name", [name if name == FAST else pytest.param(name, marks=pytest.mark.whole) for name in (*FAKES, *FIXES)]
