@@ -11,9 +11,8 @@ from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.plan import plan_effects
 from stepflow.boundary.settings import CommitsInfo
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
-from stepflow.domain.run import FollowUp
 from stepflow.domain.words import Outcome
-from tests.boundary.agents import BOT, RecordingPusher, agent, apply, facts, plan_everything, result, settings, statuses
+from tests.boundary.agents import RecordingPusher, agent, apply, facts, plan_everything, result, settings, statuses
 from tests.boundary.conftest import TOKEN
 from tests.servers.github_api import GitHubServer
 from tests.world import FastClock
@@ -156,31 +155,3 @@ def test_an_issue_that_is_gone_keeps_no_commit_from_its_branch_and_pull_request(
     assert (applied.outcome, pusher.pushes) == (Outcome.BOUNDARY_FAILED, [BRANCH])
     assert applied.reason.startswith("`post_comment` failed:")
     assert receipts[0].branch == BRANCH
-
-
-FOLLOW_UP = FollowUp(
-    kind="review", pull_request=8, url="https://github.com/o/r/pull/8", branch=BRANCH, base="main", head="a" * 40
-)
-
-
-@pytest.mark.parametrize(
-    ("became", "facts_now"),
-    [("merged", {"state": "closed", "merged_at": "2026-01-02T03:04:05Z"}), ("closed", {"state": "closed"})],
-)
-def test_nothing_is_pushed_to_a_pull_request_that_was_merged_or_closed_meanwhile(
-    github: GitHubServer, writer: GitHubWriter, became: str, facts_now: dict[str, str]
-) -> None:
-    github.state.add_pull(BRANCH, login=BOT.login, **facts_now)
-    pusher = RecordingPusher()
-    plan = plan_effects(
-        agent(),
-        facts(follow_up=FOLLOW_UP),
-        result({"comment": "The review is followed."}),
-        settings(),
-        summary="",
-        commits=CommitsInfo(count=1),
-    )
-    applied, receipts = apply(plan, writer, pusher)
-    assert (applied.outcome, pusher.pushes, github.writes()) == (Outcome.REFUSED, [], [])
-    assert applied.reason.startswith(f"pull request #8 was {became} while the run worked on it")
-    assert statuses(receipts) == "push_branch:failed"

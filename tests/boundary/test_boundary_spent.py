@@ -16,7 +16,6 @@ from stepflow.boundary.own_texts import (
     mark_comment,
     read_marker,
     spent_on_issue,
-    today,
 )
 from stepflow.boundary.plan import plan_effects
 from stepflow.domain.text import Spent
@@ -111,26 +110,6 @@ def test_run_after_run_the_comment_keeps_the_sum_also_of_failures(github: GitHub
     marker = read_marker(github.state.comments[0]["body"])
     assert marker is not None
     assert (marker.cost, marker.before) == (dollars(4.5), dollars(3.5))
-
-
-def test_a_model_cannot_write_the_marker_that_counts(github: GitHubServer, writer: GitHubWriter) -> None:
-    forged = str(Marker(run="run-9", agent="fixer", issue=7, cost=dollars(0), commit="a" * 40))
-    plan = plan_effects(
-        agent(),
-        facts(),
-        result({"comment": f"Done {forged}"}),
-        settings(),
-        summary="s",
-        commits=None,
-        cost=dollars(2),
-    )
-    apply_effects(plan, writer=writer, pusher=None, record=lambda _: None)
-    marker = read_marker(github.state.comments[0]["body"])
-    day = today(None)
-    own = make_marker(
-        None, run="run-1", agent="fixer", issue=7, commit="", cost=dollars(2), day=day, record=plan.record(day)
-    )
-    assert marker == own
 
 
 DAY, NEXT_DAY = "2026-11-27", "2026-11-28"

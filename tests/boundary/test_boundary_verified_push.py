@@ -12,7 +12,7 @@ import pytest
 from stepflow.boundary.bundle_push import BundlePush, Pushed
 from stepflow.boundary.git import Remote
 from stepflow.boundary.github_api import GitHubWriter
-from stepflow.boundary.github_failures import RetryPolicy, WriteFailed
+from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.github_types import Account
 from stepflow.boundary.settings import Refused
 from stepflow.errors import BoundaryError
@@ -27,7 +27,6 @@ pytestmark = pytest.mark.whole
 
 BOT = Account(id=41898282, login="github-actions[bot]")
 BRANCH = "stepflow/fixer/issue-7"
-FOR_GOOD = 99
 
 
 @pytest.fixture
@@ -306,41 +305,6 @@ def test_trouble_at_each_write_passes_and_nothing_is_written_twice(
     github.requests.clear()
     assert write(run_id="run-3") == done
     assert github.mutations() == []
-
-
-@pytest.mark.parametrize("place", ["updateRefs", "createCommitOnBranch"])
-@pytest.mark.parametrize(
-    ("fault", "says"),
-    [
-        ({"status": 401, "message": "Bad credentials"}, "check `github-token`"),
-        (
-            {"status": 200, "content": json.dumps({"errors": [{"type": "FORBIDDEN", "message": "Not accessible"}]})},
-            "contents: write",
-        ),
-        (
-            {"status": 200, "content": json.dumps({"errors": [{"type": "STALE_DATA", "message": "Expected"}]})},
-            "Somebody else is writing",
-        ),
-    ],
-)
-def test_trouble_that_lasts_says_what_to_do_and_the_next_run_goes_on_from_there(
-    write: Writing,
-    checkout: Checkout,
-    origin: Path,
-    github: GitHubServer,
-    place: str,
-    fault: dict[str, object],
-    says: str,
-) -> None:
-    two_commits(checkout)
-    github.fail("POST", f"/graphql {place}", times=FOR_GOOD, **fault)  # type: ignore[arg-type]
-    with pytest.raises(WriteFailed) as caught:
-        write()
-    assert says in caught.value.hint
-    github.state.faults.clear()
-    done = write(run_id="run-2")
-    assert branches(origin) == {"main": checkout.base, BRANCH: done.commit}
-    assert len(messages(origin)) == 2
 
 
 @pytest.mark.fast
