@@ -150,20 +150,8 @@ def read_tags(text: str) -> str:
 class RemovalKind(StrEnum):
     """Why a piece of text is not visible on GitHub's page."""
 
-    COMMENT = "HTML comment"
-    ELEMENT = "hidden part"
-    TAG = "HTML tag"
-    ATTRIBUTE = "HTML attribute"
-    IMAGE_TEXT = "image text"
-    LINK_TITLE = "link title"
-    LINK_LABEL = "link label"
-    DEFINITION = "link definition"
-    FOOTNOTE = "unused footnote"
-    FENCE_WORDS = "words behind a fence"
-    DRAWN = "drawn block"
-    TABLE_CELL = "surplus table cell"
+    HIDDEN = "hidden text"
     CHARACTERS = "invisible characters"
-    TOO_DEEP = "text nested too deep"
     CUT = "text beyond the limit"
 
 

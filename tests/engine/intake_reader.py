@@ -48,6 +48,10 @@ class Page(HTMLParser):
     def handle_pi(self, data: str) -> None:
         self.unseen.append(data)
 
+    def parse_marked_section(self, i: int, report: int = 1) -> int:
+        """Python's parser fails on a section with an unknown name; to browsers it is a comment."""
+        return self.parse_bogus_comment(i, report)
+
     @property
     def seen(self) -> str:
         return "".join(self.text)

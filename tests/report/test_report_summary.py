@@ -43,7 +43,7 @@ RED = collect_report(
 
 
 def removed(*texts: str) -> RemovedText:
-    pieces = tuple(RemovedPiece(kind=RemovalKind.COMMENT, where="body", text=text) for text in texts)
+    pieces = tuple(RemovedPiece(kind=RemovalKind.HIDDEN, where="body", text=text) for text in texts)
     return RemovedText(count=len(texts), pieces=pieces)
 
 
@@ -375,7 +375,7 @@ def test_removed_text_is_shown_with_its_invisible_characters():
     report = replace(REPORT, removed_text=removed("a\u200bb\ufe0f\u2800", "x" * 5000, *["y"] * 200))
     summary, comment = job_summary(report), comment_summary(report)
     for shown in (summary, comment):
-        assert "202 hidden pieces of the issue's text did not reach the model: HTML comment ×202." in shown
+        assert "202 hidden pieces of the issue's text did not reach the model: hidden text ×202." in shown
         assert "a<U+200B>b<U+FE0F><U+2800>" in shown
     assert "and 102 more" in summary
     assert "and 182 more" in comment
