@@ -18,35 +18,27 @@ if TYPE_CHECKING:
     # Not imported at run time, so that `--help` stays fast.
     from stepflow.domain.secrets import Redactor
 
-#: Command → its line in the help. Its module in this package has `add_COMMAND_arguments` and `execute_COMMAND`.
+#: Command → its module in this package, which has `add_COMMAND_arguments` and `execute_COMMAND`, and its line in the
+#: help.
 COMMANDS = {
-    "demo": "run the whole flow on a small repository with a scripted model: no key, no network",
-    "init": "write a first agent, and the workflow that starts it",
-    "run": "run one agent on the current repository",
-    "resume": "resume a run that was stopped, with its original options",
-    "rehearse": "play the agents' scenarios and show any differences: no key",
-    "prove": "show whether the tests of a change test it: no key",
-    "verify": "check a pull request against the signed statement about the run that made it",
-    "eval": "compare two definitions of an agent on the same cases",
-    "validate": "check all agents, and show each problem, where it is, and how to fix it",
-    "explain": "explain a problem's code, with an example of wrong and right",
-    "preflight": "show what would stop a run, before a token is spent",
-    "show": "show a run as a readable timeline, even while it is in progress",
-    "gather": "show the results of many issues in one table, from their jobs' reports",
-    "ledger": "show what the runs of a repository cost, and what became of their changes",
-    "graph": "draw an agent's step graph",
-    "mcp": "pin the tools of an agent's MCP servers in its lock file, as they list them now",
-    "schema": "print the JSON Schema of a file format, for editors",
-    "completion": "print the script that completes commands, flags and agents in your shell",
-}
-
-#: Command → its module, if that has another name.
-MODULES = {
-    **dict.fromkeys(("resume", "preflight"), "run"),
-    **dict.fromkeys(("explain", "schema", "completion"), "reference"),
-    **dict.fromkeys(("prove", "verify"), "change"),
-    "graph": "validate",
-    "gather": "ledger",
+    "demo": ("demo", "run the whole flow on a small repository with a scripted model: no key, no network"),
+    "init": ("init", "write a first agent, and the workflow that starts it"),
+    "run": ("run", "run one agent on the current repository"),
+    "resume": ("run", "resume a run that was stopped, with its original options"),
+    "rehearse": ("rehearse", "play the agents' scenarios and show any differences: no key"),
+    "prove": ("change", "show whether the tests of a change test it: no key"),
+    "verify": ("change", "check a pull request against the signed statement about the run that made it"),
+    "eval": ("eval", "compare two definitions of an agent on the same cases"),
+    "validate": ("validate", "check all agents, and show each problem, where it is, and how to fix it"),
+    "explain": ("reference", "explain a problem's code, with an example of wrong and right"),
+    "preflight": ("run", "show what would stop a run, before a token is spent"),
+    "show": ("show", "show a run as a readable timeline, even while it is in progress"),
+    "gather": ("ledger", "show the results of many issues in one table, from their jobs' reports"),
+    "ledger": ("ledger", "show what the runs of a repository cost, and what became of their changes"),
+    "graph": ("validate", "draw an agent's step graph"),
+    "mcp": ("mcp", "pin the tools of an agent's MCP servers in its lock file, as they list them now"),
+    "schema": ("reference", "print the JSON Schema of a file format, for editors"),
+    "completion": ("reference", "print the script that completes commands, flags and agents in your shell"),
 }
 
 #: Commands that get a key or a token, or whose tools run as the same user as this process.
@@ -96,7 +88,7 @@ class _CommandParser(argparse.ArgumentParser):
 
 def command_module(command: str) -> ModuleType:
     """Import and return the module of a command."""
-    return importlib.import_module(f"stepflow.cli.{MODULES.get(command, command)}")
+    return importlib.import_module(f"stepflow.cli.{COMMANDS[command][0]}")
 
 
 def _execute(arguments: argparse.Namespace) -> int:
@@ -190,7 +182,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
         words = os.environ["COMP_LINE"].split()[1:]
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
     command_name = _command_in(words)
-    for name, summary in COMMANDS.items():
+    for name, (_, summary) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
         if name == command_name:
             getattr(command_module(name), f"add_{name}_arguments")(command)

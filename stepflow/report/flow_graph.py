@@ -298,16 +298,7 @@ def graph_json(
         "agent": agent.name,
         "entry": agent.entry_step,
         "steps": json.loads(json.dumps([asdict(node) for node in graph.nodes])),
-        "edges": [
-            {
-                "from": edge.source,
-                "to": edge.to,
-                "labels": list(edge.labels),
-                "declared": edge.declared,
-                "walked": edge.walked,
-            }
-            for edge in graph.edges
-        ],
+        "edges": [{"from": edge.pop("source"), **edge} for edge in json.loads(json.dumps([*map(asdict, graph.edges)]))],
     }
 
 

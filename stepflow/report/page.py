@@ -49,7 +49,6 @@ from stepflow.report.wording import (
 #: Effects whose text begins with a title.
 HAVE_TITLES = (EffectKind.OPEN_PULL_REQUEST, EffectKind.CREATE_RELEASE)
 PIECES_SHOWN = 200
-HOSTS_SHOWN = 2_000
 PROBLEMS_SHOWN = 200
 ANSWER_SHOWN = 20_000
 #: Characters of all images together.
@@ -311,28 +310,12 @@ def _images(images: Sequence[IssueImage]) -> Iterator[tuple[str, str]]:
         yield one_line(str(image), 400), f"data:{image.type};base64,{image.data}" if shows else ""
 
 
-def _step_sums(history: Sequence[HistoryEntry]) -> list[dict[str, object]]:
-    """Return one row per step, in the order in which the run reached them. `share` is the step's percentage of the
-    run's time."""
+def _by_step(history: Sequence[HistoryEntry]) -> dict[str, list[HistoryEntry]]:
+    """Return the iterations of each step, in the order in which the run reached them."""
     steps: dict[str, list[HistoryEntry]] = {}
     for line in history:
         steps.setdefault(line.step_id, []).append(line)
-    whole = sum(line.seconds for line in history) or 1.0
-    sums: list[dict[str, object]] = []
-    for step, lines in steps.items():
-        seconds = sum(line.seconds for line in lines)
-        figures: dict[str, object] = {
-            "step": one_line(step),
-            "kind": lines[0].kind.value if lines[0].kind else "",
-            "visits": len(lines),
-            "tools": sum(line.tool_calls for line in lines),
-            "tokens": f"{sum(line.usage.total for line in lines):,}",
-            "cost": usd(sum_costs(line.cost_usd for line in lines)),
-            "seconds": seconds_text(seconds),
-            "share": round(100 * seconds / whole),
-        }
-        sums.append(figures)
-    return sums
+    return steps
 
 
 def _about(timeline: PageTimeline, report: RunReport) -> Iterator[tuple[str, str]]:
@@ -344,27 +327,6 @@ def _about(timeline: PageTimeline, report: RunReport) -> Iterator[tuple[str, str
         yield f"branch {one_line(branch, 200)}", web_address(pushed.url) if pushed else ""
     if timeline.began is not None:
         yield f"{datetime.fromtimestamp(timeline.began, UTC):%Y-%m-%d %H:%M} UTC", ""
-
-
-def _facts(timeline: PageTimeline, report: RunReport) -> Iterator[tuple[str, str]]:
-    if timeline.began is not None:
-        yield "Began", f"{datetime.fromtimestamp(timeline.began, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    yield "Run", report.run_id
-    yield "Verdict type", report.verdict_type
-    yield "Definition", report.definition_digest[:12]
-    if report.guidance:
-        yield "Guidance", one_line(", ".join(map(str, report.guidance)), 400)
-    yield "Base commit", report.base_commit[:12]
-    yield "Run folder", report.host_run_folder or report.run_folder
-    if report.spec_violations:
-        yield "Spec violations", count(report.spec_violations, "time")
-    for layer, state in report.isolation.items():
-        yield f"Sandbox, {one_line(layer)}", one_line(state, 300)
-    if report.canaries:
-        reached = "".join(f"; {canary}: {report.canaries[canary]}" for canary in reached_places(report.canaries))
-        yield "Sandbox, self-test", one_line(count_canaries(report.canaries) + reached, 400)
-    if report.hosts:
-        yield "Sandbox, hosts", one_line(describe_hosts(report.hosts), HOSTS_SHOWN)
 
 
 def report_html(
@@ -400,11 +362,15 @@ def report_html(
         timeline=timeline,
         diffs_note=changed.note,
         has_changes=bool(changed.run.files),
-        sums=_step_sums(report.history),
+        steps=_by_step(report.history),
+        sum_costs=sum_costs,
         texts=[*_texts(report)],
         images=[*_images(timeline.images)],
         about=[*_about(timeline, report)],
-        facts=[*_facts(timeline, report)],
+        began=datetime.fromtimestamp(timeline.began, UTC) if timeline.began is not None else None,
+        count_canaries=count_canaries,
+        reached_places=reached_places,
+        describe_hosts=describe_hosts,
         most={"pieces": PIECES_SHOWN, "problems": PROBLEMS_SHOWN},
         indented=lambda value: cut(json.dumps(value, ensure_ascii=False, indent=2, default=dict), ANSWER_SHOWN),
         one_line=one_line,
