@@ -12,7 +12,6 @@ from types import ModuleType
 from typing import Protocol, cast
 
 from stepflow.boundary.github_types import SimilarIssue
-from stepflow.definition.agent import check_arguments
 from stepflow.definition.builtin import PREFIX, NewCheck
 from stepflow.definition.file_models import PROOF
 from stepflow.definition.folder import FileRefused, find_agents, read_below, text_of, walk_files
@@ -59,6 +58,7 @@ from stepflow.run.recorded import PreviousRun
 from stepflow.run.request import RunRequest, circumstances_of, describe_network, narrow_network
 from stepflow.run.resume import check_reply, find_previous_run, resumed_request
 from stepflow.run.scenarios import load_scenario
+from stepflow.run.start.arguments import check_arguments
 from stepflow.run.start.inputs import BoundaryMode, Inputs
 from stepflow.run.start.trigger import PullRequestEvent
 
