@@ -246,30 +246,26 @@ def where_else(root: Path) -> str:
 
 def _locate_name(name: str, root: Path) -> Located:
     known = find_agents(root)
+    folder = root / AGENTS / name
     fix = f"Use one of the agents that exist: {list_words(known)}." if known else where_else(root)
     if not _NAME.fullmatch(name):
         message = f'the agent name "{name}" is not allowed: {_NAME_FORM}'
-        there = _real_folder(root / AGENTS / name) is not None
-        raise NoAgent("SF101", f"{AGENTS}/{name}", message, _renaming(name) if there else fix)
-    folder = root / AGENTS / name
+        raise NoAgent("SF101", f"{AGENTS}/{name}", message, _renaming(name) if _is_folder(folder) else fix)
     _refuse_link(root, folder)
-    if _real_folder(folder) is None:
+    if not _is_folder(folder):
         others = f"{did_you_mean(name, known)}; the agents are {list_words(known)}" if known else ", nor any other"
-        message = f'there is no agent "{name}"{others}'
-        raise NoAgent("SF101", f"{AGENTS}/{name}", message, fix)
+        raise NoAgent("SF101", f"{AGENTS}/{name}", f'there is no agent "{name}"{others}', fix)
     return _inside(Located(folder=folder, root=root))
 
 
 def _check_location(folder: Path, root: Path | None) -> Located:
     if root is not None:
         _refuse_link(root.absolute(), folder)
-    # The last part is kept as it is: `_inside` asks where a symbolic link leads.
-    above = _real_folder(folder if folder.name in ("", "..") else folder.parent)
-    plain = above if above is None or folder.name in ("", "..") else above / folder.name
-    if plain is None or _real_folder(plain) is None:
-        message = f'there is no agent folder "{folder.name}"'
+    if not _is_folder(folder):
         fix = "Name a folder that contains an agent.json, or an agent by its name."
-        raise NoAgent("SF101", folder.name, message, fix)
+        raise NoAgent("SF101", folder.name, f'there is no agent folder "{folder.name}"', fix)
+    # The last part is kept as it is: `_inside` asks where a symbolic link leads.
+    plain = folder.resolve() if folder.name in ("", "..") else folder.parent.resolve() / folder.name
     above_agents = plain.parent if plain.name == AGENTS else plain
     if (held := find_agents(above_agents)) and not (plain / "agent.json").exists():
         message = f'the folder "{plain.name}" is not an agent: it contains the agents {list_words(held)}'
@@ -310,13 +306,12 @@ def _inside(located: Located) -> Located:
     return located
 
 
-def _real_folder(path: Path) -> Path | None:
-    """The folder with symbolic links resolved; None when it does not exist or is not accessible."""
+def _is_folder(path: Path) -> bool:
+    """Whether a folder exists and is accessible."""
     try:
-        real = path.resolve()
-        return real if real.is_dir() else None
+        return path.is_dir()
     except (OSError, RuntimeError):  # RuntimeError: a loop of symbolic links, before Python 3.13
-        return None
+        return False
 
 
 MAX_FILE_BYTES = 2 * 1024 * 1024

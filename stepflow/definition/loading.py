@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from pydantic.alias_generators import to_snake
 
@@ -61,47 +62,29 @@ DEFAULT_SCHEMAS_BASE = "schemas"
 DEFAULT_FORMAT_RETRIES = 2
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoadOptions:
-    """What the caller of the loader may choose.
+class LoadOptions(TypedDict, total=False):
+    """What the caller of the loader may choose."""
 
-    With `bare_registry`, `agent.json` may be missing; `checks` are the commands that a shipped agent runs at a closing,
-    and `proof` is the one that proves its change; `programs` are those that validators find, None if that is unknown;
-    `circumstances` are those of the run, for the rule of two.
-    """
+    allow_spec_violations: bool
+    allow_custom_verdict: bool
+    #: `agent.json` may be missing.
+    bare_registry: bool
+    #: The shell commands that a shipped agent runs at a closing.
+    checks: Sequence[str]
+    #: The command that proves a shipped agent's change.
+    proof: NewCheck | None
+    #: The programs that validators find, None if that is unknown.
+    programs: Collection[str] | None
+    #: Those of the run, for the rule of two.
+    circumstances: Circumstances
 
-    allow_spec_violations: bool = False
-    allow_custom_verdict: bool = False
-    bare_registry: bool = False
-    checks: Sequence[str] = ()
-    proof: NewCheck | None = None
-    programs: Collection[str] | None = None
-    circumstances: Circumstances = UNKNOWN
 
-
-def load_agent(
-    path: str | Path,
-    *,
-    root: Path | None = None,
-    allow_spec_violations: bool = False,
-    allow_custom_verdict: bool = False,
-    checks: Sequence[str] = (),
-    proof: NewCheck | None = None,
-    circumstances: Circumstances = UNKNOWN,
-) -> AgentDefinition:
+def load_agent(path: str | Path, *, root: Path | None = None, **options: Unpack[LoadOptions]) -> AgentDefinition:
     """Load the agent in a folder, the one with a bare name below `<root>/.agent` (default: the current folder), or a
-    shipped one (`builtin/fix`) with these `checks`, each a shell command, and a `proof` of its change. The rule of two
-    is checked for the run's `circumstances`.
+    shipped one (`builtin/fix`).
 
-    Raises `DefinitionError` with every problem when there is any error; warnings and notes are in `.problems`.
+    Raises `DefinitionError` with its problems when there is any error; warnings and notes are in `.problems`.
     """
-    options = LoadOptions(
-        allow_spec_violations=allow_spec_violations,
-        allow_custom_verdict=allow_custom_verdict,
-        checks=tuple(checks),
-        proof=proof,
-        circumstances=circumstances,
-    )
     definition, inspection = _load(path, root, options)
     if definition is None:
         errors = sum(problem.severity is Severity.ERROR for problem in inspection.problems)
@@ -111,25 +94,15 @@ def load_agent(
 
 
 def validate_agent(
-    path: str | Path,
-    *,
-    root: Path | None = None,
-    bare_registry: bool = False,
-    allow_spec_violations: bool = False,
-    allow_custom_verdict: bool = False,
+    path: str | Path, *, root: Path | None = None, **options: Unpack[LoadOptions]
 ) -> tuple[Problem, ...]:
-    """Every problem of an agent, sorted; never raises for them. With `bare_registry`, `agent.json` may be missing."""
-    options = LoadOptions(
-        allow_spec_violations=allow_spec_violations,
-        allow_custom_verdict=allow_custom_verdict,
-        bare_registry=bare_registry,
-    )
-    return inspect_agent(path, options, root=root).problems
+    """The problems of an agent, sorted; never raises for them."""
+    return _load(path, root, options)[1].problems
 
 
-def inspect_agent(path: str | Path, options: LoadOptions | None = None, *, root: Path | None = None) -> Inspection:
+def inspect_agent(path: str | Path, *, root: Path | None = None, **options: Unpack[LoadOptions]) -> Inspection:
     """The problems as `validate_agent` gives them, with the texts of the files that they are in."""
-    return _load(path, root, options or LoadOptions())[1]
+    return _load(path, root, options)[1]
 
 
 def read_servers(path: str | Path, *, root: Path | None = None) -> tuple[McpServer, ...]:
@@ -164,10 +137,10 @@ def _load(
             fix = f"Use one of these: {list_words(f'{PREFIX}{each}' for each in BUILTIN)}."
             refused = NoAgent("SF101", path, f'there is no shipped agent "{path}"', fix)
             return None, Inspection(problems=(refused.problem,))
-        with builtin_root(name, options.checks, options.proof) as written:
+        with builtin_root(name, options.get("checks", ()), options.get("proof")) as written:
             return _load(name, written, options, repository=(root or Path.cwd()).absolute())
     try:
-        located = locate_agent(path, root=root, bare_registry=options.bare_registry)
+        located = locate_agent(path, root=root, bare_registry=options.get("bare_registry", False))
     except NoAgent as exc:
         return None, Inspection(problems=(exc.problem,))
     loader = _AgentLoader(located, options, repository or located.root)
@@ -177,7 +150,7 @@ def _load(
         folder=str(folder.path),
         prefix=folder.prefix,
         mcp_tools=tuple(name for names in loader.locked.offered.values() for name in names) if loader.locked else None,
-        exposures=find_exposures(definition, options.circumstances) if definition else (),
+        exposures=find_exposures(definition, options.get("circumstances", UNKNOWN)) if definition else (),
     )
     if definition is None or loader.diagnostics.failed:
         return None, inspection
@@ -195,7 +168,7 @@ class _AgentLoader:
         self.options, self.repository = options, repository
         self.diagnostics = Diagnostics()
         self.folder = AgentFolder(located.folder, root=located.root)
-        self.agent, file = read_agent(self.folder, self.diagnostics, may_lack=options.bare_registry)
+        self.agent, file = read_agent(self.folder, self.diagnostics, may_lack=options.get("bare_registry", False))
         self.locked: LockedServers | None = None
         self.registry_file = located.registry or file
 
@@ -228,7 +201,7 @@ class _AgentLoader:
         if agent.known:
             check_agent(agent, self.folder)
         check_servers(agent)
-        verdict = build_verdict(agent, self.folder, allow_custom=self.options.allow_custom_verdict)
+        verdict = build_verdict(agent, self.folder, allow_custom=self.options.get("allow_custom_verdict", False))
         system_prompt = read_system_prompt(agent, self.folder)
         guidance, skills = GuidanceFiles(self.repository, agent), read_skills(self.repository, agent)
         _check_names(registry, agent, problems)
@@ -237,7 +210,7 @@ class _AgentLoader:
         nodes: Nodes[StepSettings]
         prompts: GatePrompts | CheckPrompts
         if isinstance(registry, GateRegistry):
-            violations = self.options.allow_spec_violations
+            violations = self.options.get("allow_spec_violations", False)
             nodes = gated = read_gate_steps(registry, schemas, problems, allow_spec_violations=violations)
             add_edges(gated, problems)
         else:
@@ -271,7 +244,7 @@ class _AgentLoader:
             schemas=schemas,
             prompts=files,
             supply=supply,
-            programs=self.options.programs,
+            programs=self.options.get("programs"),
         ).entries()
         if self.diagnostics.failed or verdict is None or system_prompt is None or entries.step is None:
             return None
@@ -283,7 +256,7 @@ class _AgentLoader:
             guidance=guidance.shared,
             skills=skills,
         )
-        report_exposures(definition, self.options.circumstances, problems)
+        report_exposures(definition, self.options.get("circumstances", UNKNOWN), problems)
         return replace(definition, digest=self.folder.digest(_other_texts(definition)))
 
     def define(

@@ -63,7 +63,7 @@ def check_agents(
         programs=programs,
         circumstances=Circumstances(private=private),
     )
-    checked = {agent: _with_yaml_files(inspect_agent(agent, options, root=root)) for agent in agents}
+    checked = {agent: _with_yaml_files(inspect_agent(agent, root=root, **options)) for agent in agents}
     return Checked(inspections={agent: _strictly(each) for agent, each in checked.items()} if strict else checked)
 
 

@@ -13,7 +13,7 @@ from load_cases import edit_json
 from rule_of_two_agents import SERVERS, Written, build, lock, written_agents
 
 from stepflow.definition.diagnostics import rules
-from stepflow.definition.loading import LoadOptions, inspect_agent, load_agent
+from stepflow.definition.loading import inspect_agent, load_agent
 from stepflow.definition.rule_of_two import UNKNOWN, Circumstances, find_exposures
 from stepflow.domain.agent.definition import Inspection
 from stepflow.domain.words import Network
@@ -87,7 +87,7 @@ def test_an_error_is_what_holds_in_every_repository_and_the_rest_a_note(written:
     expected |= dict.fromkeys(public ^ private, Severity.NOTE)
     assert reported(inspect_agent("demo", root=tmp_path)) == expected
     for is_private, steps in ((False, public), (True, private)):
-        known = inspect_agent("demo", LoadOptions(circumstances=Circumstances(private=is_private)), root=tmp_path)
+        known = inspect_agent("demo", root=tmp_path, circumstances=Circumstances(private=is_private))
         assert reported(known) == dict.fromkeys(steps, Severity.ERROR)
         if steps:
             with pytest.raises(DefinitionError, match="definition has"):

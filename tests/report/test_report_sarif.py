@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 
 from stepflow.definition.diagnostics import rules
-from stepflow.definition.loading import LoadOptions, inspect_agent
+from stepflow.definition.loading import inspect_agent
 from stepflow.errors import Severity
 from stepflow.report.document import sarif_log
 from tests.definition.load_cases import cases
@@ -28,7 +28,7 @@ ARGUED = [case for case in cases("invalid") if "arguments" not in case.data]
 
 def log_of(name: str, root: Path) -> dict:
     case = next(case for case in ARGUED if case.name == name)
-    inspected = inspect_agent(case.agent, LoadOptions(**case.options), root=case.build(root))
+    inspected = inspect_agent(case.agent, root=case.build(root), **case.options)
     return sarif_log(inspected.problems, rules(), version="0.1.0")
 
 
@@ -67,7 +67,7 @@ def test_a_problem_without_a_line_is_shown_on_the_first(tmp_path: Path) -> None:
 
 def test_a_file_name_of_any_script_becomes_a_uri(tmp_path: Path) -> None:
     case = next(case for case in ARGUED if case.name == "target-missing")
-    inspected = inspect_agent(case.agent, LoadOptions(**case.options), root=case.build(tmp_path))
+    inspected = inspect_agent(case.agent, root=case.build(tmp_path), **case.options)
     problem = replace(inspected.problems[0], file=".agent/demo/手 順 %.md", severity=Severity.NOTE)
     (run,) = sarif_log([problem], rules(), version="0")["runs"]
     uri = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
