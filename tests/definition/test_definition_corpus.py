@@ -49,7 +49,3 @@ def test_every_code_has_a_case() -> None:
     shown = {one["code"] for case in cases("invalid") for one in case.data["problems"]}
     # What is on a machine says nothing of an agent: tests/cli/test_cli_validate.py has SF608.
     assert shown == set(rules()) - {"SF608"}
-
-
-def test_codes_are_sorted() -> None:
-    assert list(rules()) == sorted(rules())

@@ -125,12 +125,6 @@ def test_the_error_holds_all_problems_and_names_the_neighbors(root: Path) -> Non
     assert raised.value.message == "The agent definition has 1 error."
 
 
-def test_a_file_that_is_no_regular_file_is_unreadable(root: Path) -> None:
-    (root / ".agent/demo/prompts/system.md").unlink()
-    (root / ".agent/demo/prompts/system.md").mkdir()
-    assert codes("demo", root=root) == ["SF102"]
-
-
 def test_a_name_too_long_for_the_file_system_is_unreadable(root: Path) -> None:
     file = root / ".agent/demo/agent.json"
     document = json.loads(file.read_text())
@@ -159,11 +153,6 @@ def test_a_bare_registry_needs_some_entry(root: Path) -> None:
     registry = folder / REGISTRY
     registry.write_text(registry.read_text().replace('"entryStepMapping"', '"begins"'))
     assert codes(folder, bare_registry=True) == ["SF303", "SF108"]
-
-
-def test_a_folder_whose_name_no_file_system_takes_has_no_agents(root: Path) -> None:
-    assert find_agents(root / ("x" * 5000)) == ()
-    assert codes("x" * 5000, root=root) == ["SF101"]
 
 
 def test_control_characters_do_not_reach_a_log(root: Path) -> None:

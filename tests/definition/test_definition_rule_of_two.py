@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -92,24 +91,6 @@ def test_an_error_is_what_holds_in_every_repository_and_the_rest_a_note(written:
         if steps:
             with pytest.raises(DefinitionError, match="definition has"):
                 load_agent("demo", root=tmp_path, circumstances=Circumstances(private=is_private))
-
-
-@pytest.mark.sample(11)
-@pytest.mark.parametrize("written", [each for each in ALL if "/" not in each.name], ids=lambda each: each.name)
-def test_less_is_never_worse(written: Written, tmp_path: Path) -> None:
-    """A narrower network, and a pull request that is not from a fork, add nothing to any step."""
-    if "steps" in written.data:
-        without = {step_id: {**step, "accepts": "Yes."} for step_id, step in written.data["steps"].items()}
-        written = replace(written, data={**written.data, "steps": without})
-    build(written, tmp_path)
-    agent = load_agent("demo", root=tmp_path)
-    networks = (Network.NONE, Network.ALLOW, Network.FULL)
-    for private, (index, network), from_fork in product((False, True), enumerate(networks), (False, True)):
-        here = find_exposures(agent, Circumstances(private=private, network=network, from_fork=from_fork))
-        for narrower, fork in product(networks[: index + 1], {False, from_fork}):
-            less = find_exposures(agent, Circumstances(private=private, network=narrower, from_fork=fork))
-            for one, other in zip(less, here, strict=True):
-                assert one.has_all <= other.has_all
 
 
 @pytest.mark.parametrize(

@@ -80,17 +80,6 @@ def test_without_a_verdict_iterations_are_counted_up_to_ten(tmp_path: Path) -> N
     assert (agent.verdict.type, agent.verdict.limits.iterations) == ("count:iteration", 10)
 
 
-def test_a_handler_file_is_part_of_the_digest(tmp_path: Path) -> None:
-    root = repository(tmp_path, {"type": "meta:custom", "config": {"handlerPath": "own.py"}})
-    handler = root / ".agent/demo/own.py"
-    digests = []
-    for text in ("a = 1\n", "a = 2\n"):
-        handler.write_text(text)
-        agent = load_agent("demo", root=root, allow_custom_verdict=True)
-        digests.append(agent.digest)
-    assert digests[0] != digests[1]
-
-
 def test_a_container_of_old_names_that_is_no_object_is_refused(tmp_path: Path) -> None:
     root = repository(tmp_path, {})
     edit_json(root / ".agent/demo/agent.json", "set", "/prompts", ["x"])
