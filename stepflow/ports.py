@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from stepflow.domain.agent.definition import Step, Validator
+from stepflow.domain.agent.definition import Step
+from stepflow.domain.agent.validation import Validator
 from stepflow.domain.checkout import Closing, CommandRequest, CommandResult, GuardDiagnostics
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolSpec, ToolUse
 from stepflow.domain.event import Event

@@ -9,19 +9,16 @@ from stepflow.domain.agent.definition import (
     AgentDefinition,
     AgentVerdict,
     Condition,
-    ExitCode,
-    FailurePattern,
     Gate,
     OutcomeRule,
-    OutputEmpty,
     SourceText,
     Step,
     StepCheck,
     StepPrompt,
     Target,
     ValidationEntry,
-    Validator,
 )
+from stepflow.domain.agent.validation import FailurePattern, Validator
 from stepflow.domain.run import Limits, RunFacts
 from stepflow.domain.words import INTENTS_OF_KIND, Dialect, FailureAction, Intent, StepKind, VerdictType
 
@@ -104,13 +101,10 @@ def make_entry(entry_id: str = "closure.issue", *validators: Validator, **change
 
 def make_validator(name: str, command: str, *, empty: bool = False, **changes: Any) -> Validator:
     """A validator that wants exit code 0, or empty output."""
-    validator = Validator(
-        name=name,
-        command=command,
-        success=OutputEmpty() if empty else ExitCode(code=0),
-        pattern=FailurePattern(name=f"{name}-red", description=f"{name} fails", edition="failed", adaptation=name),
-    )
-    return replace(validator, **changes)
+    pattern = FailurePattern(name=f"{name}-red", description=f"{name} fails", edition="failed", adaptation=name)
+    rule = "empty" if empty else "exitCode:0"
+    keys = {"type": "command", "command": command, "success_when": rule, "failure_pattern": pattern.name, **changes}
+    return Validator(name=name, pattern=pattern, **keys)
 
 
 def make_agent(*steps: Step, **changes: Any) -> AgentDefinition:

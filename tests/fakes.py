@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from stepflow.domain.agent.definition import Step, Validator
+from stepflow.domain.agent.definition import Step
+from stepflow.domain.agent.validation import Validator
 from stepflow.domain.checkout import Closing, CommandRequest, CommandResult, GuardDiagnostics
 from stepflow.domain.conversation import (
     ModelFault,

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import cast
 
-from stepflow.definition.file_models import PROOF
+from stepflow.domain.agent.validation import PROOF
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.proof import ProofSettings
 from stepflow.domain.text import code_span

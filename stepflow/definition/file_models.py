@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
-    ConfigDict,
     Field,
     Strict,
     WithJsonSchema,
-    model_validator,
 )
 
 from stepflow.definition.diagnostics import format_value
-from stepflow.definition.file_values import PathPart, PathTemplate, dotted, inside, refuse
+from stepflow.definition.file_values import PathTemplate, dotted, inside
 from stepflow.domain.agent.agent_settings import (
     LARGEST_OUTPUT,
     NULL_ALLOWED,
     Code,
     FileModel,
     GitHubSettings,
-    Items,
     Parameter,
+    PathPart,
     StepCommand,
+    refuse,
 )
-from stepflow.domain.agent.definition import ExitCode, OutputContains, OutputEmpty, OutputMatches, SuccessRule
+from stepflow.domain.agent.validation import (
+    PatternEntry,
+    ValidatorEntry,
+)
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.proof import MOST_HUNKS, HunkPolicy
 from stepflow.domain.words import Dialect, Effort, FailureAction, Network, PermissionMode, StepKind
-from stepflow.engine.gate import PatternFault, check_pattern
 
 _SCHEMAS_BASE = inside('the schemas base is "{}", which', "Name a folder of the agent.")
 
@@ -278,91 +276,6 @@ class StepEntry(StepSettings):
     transitions: dict[str, RuleEntry] | None = None
     inputs: dict[str, InputEntry] = Field(default_factory=dict)
     runner: Annotated[StepCommand | None, Code(wrong="SF311", inside=True)] = None
-
-
-class PatternEntry(FileModel):
-    """One value of `failurePatterns`."""
-
-    description: str
-    edition: PathPart
-    adaptation: PathPart | None = None
-    params: list[str] | None = None
-
-
-#: The type of a validator whose command proves the change.
-PROOF = "proof"
-#: The keys of a validator that only one of the two types has.
-KEYS_OF_PROOF = ("tests", "hunks", "maxHunks")
-KEYS_OF_COMMAND = ("successWhen", "guards", "guard")
-
-
-def _demand_by_type(schema: dict[str, Any]) -> None:
-    """Let an editor demand `successWhen` of a command only, and refuse the keys of the other type."""
-    schema["if"] = {"properties": {"type": {"const": PROOF}}}
-    schema["then"] = {"properties": dict.fromkeys(KEYS_OF_COMMAND, False)}
-    schema["else"] = {"required": ["successWhen"], "properties": dict.fromkeys(KEYS_OF_PROOF, False)}
-
-
-def _check_guard(guard: str) -> str:
-    if not guard.strip("/") or ".." in guard.split("/"):
-        message = f'the guard "{guard}" is not a path pattern inside the repository'
-        raise refuse("SF109", message, "Write a pattern such as `tsconfig.json`.")
-    return guard
-
-
-def read_success_rule(rule: str) -> SuccessRule:
-    """What `successWhen` says. Raises an error of pydantic for what is not understood."""
-    word, colon, rest = rule.partition(":")
-    match word:
-        case "empty" if not colon:
-            return OutputEmpty()
-        case "exitCode" if re.fullmatch(r"-?[0-9]{1,5}", rest):
-            return ExitCode(code=int(rest))
-        case "contains" if rest:
-            return OutputContains(text=rest)
-        case "matches" if rest:
-            try:
-                check_pattern(rest)
-            except PatternFault as exc:
-                message = f'"successWhen" is "{rule}", whose pattern is not a valid regular expression ({exc})'
-                raise refuse("SF602", message, 'Write a valid regular expression after "matches:".') from exc
-            return OutputMatches(pattern=rest)
-        case _:
-            fix = 'Write "empty", "exitCode:N", "contains:TEXT" or "matches:REGEX".'
-            raise refuse("SF602", f'"successWhen" is "{rule}", which is not understood', fix)
-
-
-def _check_success_rule(rule: str) -> str:
-    if rule.strip():
-        read_success_rule(rule)
-    return rule
-
-
-class ValidatorEntry(FileModel):
-    """One value of `validators`; `timeout` in seconds. A `proof` has no `successWhen`."""
-
-    model_config = ConfigDict(json_schema_extra=_demand_by_type)
-
-    type: Annotated[Literal["command", "proof"], Code("SF601", "SF601")]
-    command: Annotated[str, Code("SF601")]
-    success_when: Annotated[str, Code("SF601", "SF602"), AfterValidator(_check_success_rule)] = ""
-    failure_pattern: Annotated[str, Code("SF601")]
-    extract_params: dict[str, str] = Field(default_factory=dict)
-    recoverable_by_default: bool = True
-    timeout: Annotated[float, Field(gt=0)] = 600
-    guards: list[Annotated[str, AfterValidator(_check_guard)]] = Field(default_factory=list)
-    guard: Literal["report", "block"] = "report"
-    tests: Items[str] = ()
-    hunks: Annotated[HunkPolicy, Strict(False)] = HunkPolicy.TELL
-    max_hunks: AtLeastOne = MOST_HUNKS
-
-    @model_validator(mode="after")
-    def _check_type(self) -> Self:
-        if self.type != PROOF and not self.success_when.strip():
-            state = "empty" if "success_when" in self.model_fields_set else "missing"
-            fix = 'Write "successWhen": "empty", for example.'
-            raise refuse("SF601", f'the required key "successWhen" is {state}', fix)
-        return self
 
 
 class ConditionEntry(FileModel):

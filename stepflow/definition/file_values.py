@@ -7,24 +7,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ValidationInfo
 from pydantic.alias_generators import to_camel
-from pydantic_core import PydanticCustomError
 
 from stepflow.definition.folder import unsafe_reason
+from stepflow.domain.agent.agent_settings import refuse
 
 
-def refuse(code: str, message: str, fix: str) -> PydanticCustomError:
-    """A fault in the shape of a value, with a rule's code."""
-    return PydanticCustomError(code, "{message}", {"message": message, "fix": fix})
-
-
-def _check_part(value: str, info: ValidationInfo) -> str:
-    if value and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", value):
-        message = f'"{to_camel(info.field_name or "")}" is "{value}", which is not allowed in a path'
-        raise refuse("SF109", message, "Use letters, digits, dot, underscore and hyphen only.")
-    return value
-
-
-def isdotted(path: str) -> bool:
+def is_dotted(path: str) -> bool:
     """Whether a string is names separated by dots."""
     return all(part and part == part.strip() for part in path.split("."))
 
@@ -33,7 +21,7 @@ def dotted(code: str, message: str, fix: str = "Write names with dots between th
     """Check that a string is a dotted path; `message` has `{}` in its place."""
 
     def check(value: str) -> str:
-        if value.strip() and not isdotted(value):
+        if value.strip() and not is_dotted(value):
             raise refuse(code, message.format(value), fix)
         return value
 
@@ -74,6 +62,4 @@ def _check_template(template: str, info: ValidationInfo) -> str:
     return template
 
 
-#: A part of a prompt's address.
-PathPart = Annotated[str, AfterValidator(_check_part)]
 PathTemplate = Annotated[str, AfterValidator(_check_template)]

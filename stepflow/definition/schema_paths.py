@@ -52,6 +52,9 @@ def _step(schema: JsonValue, part: str) -> list[JsonValue] | str:
     kinds = kinds if isinstance(kinds, list) else [kinds]
     if "object" not in kinds and not ("array" in kinds and part.isdecimal()):
         return f"is of the type {' or '.join(map(str, kinds))}, which has no parts"
+    values = schema.get("enum")
+    if isinstance(values, list) and not any(isinstance(value, dict) and part in value for value in values):
+        return f'can have no "{part}"'
     inner = _named(schema, part) if "object" in kinds else _item(schema, int(part))
     members = schema.get("allOf")
     for step in [_step(member, part) for member in members] if isinstance(members, list) else ():

@@ -8,53 +8,29 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, list_words
-from stepflow.definition.file_models import (
-    KEYS_OF_COMMAND,
-    KEYS_OF_PROOF,
-    PROOF,
-    Registry,
-    ValidationStepEntry,
-    ValidatorEntry,
-    read_success_rule,
-)
+from stepflow.definition.file_models import Registry, ValidationStepEntry
 from stepflow.definition.folder import beside
 from stepflow.definition.parsing import Pointer, last_key
 from stepflow.definition.prompts import Supply, TagReporter, closest_variable
 from stepflow.definition.schemas import SchemaFolder
 from stepflow.definition.steps import check_c3_style, check_key
 from stepflow.definition.texts import Address, Prompt, PromptFiles
-from stepflow.domain.agent.definition import (
-    Condition,
-    ExitCode,
+from stepflow.domain.agent.definition import Condition, SourceText, ValidationEntry
+from stepflow.domain.agent.validation import (
+    KEYS_OF_COMMAND,
+    KEYS_OF_PROOF,
+    PROOF,
     FailurePattern,
-    SourceText,
-    SuccessRule,
-    ValidationEntry,
     Validator,
+    ValidatorEntry,
 )
 from stepflow.domain.json import JsonObject, as_text
-from stepflow.domain.proof import ProofSettings
 from stepflow.domain.words import VerdictType
 from stepflow.engine.extract import EXTRACTORS
+from stepflow.engine.gate import PatternFault, check_pattern
 from stepflow.engine.prompt.render import RETRY_VALUES
 from stepflow.engine.prompt.template import Use
 from stepflow.errors import Severity
-
-#: `git status` without paths, without options that leave something out, and without a filter after it.
-_ASKS_FOR_ALL = re.compile(
-    r"(?P<read>\$\(|`)? *\bgit +(?:--no-optional-locks +)?status"
-    r"(?: +(?:--porcelain(?:=v?[12])?|--short|-s|-z|-b|--branch|--no-renames"
-    r"|-u(?:all|normal)?|--untracked-files(?:=(?:all|normal))?))*"
-    r" *(?:$|[\n)\"'`;&]|2?>)"
-)
-
-
-def clean_tree(command: str, success: SuccessRule) -> bool:
-    """Whether the command can pass only if nothing differs from HEAD."""
-    whole = _ASKS_FOR_ALL.search(command)
-    # The exit code of `git status` says nothing about the tree; that of a command which reads its output may.
-    return bool(whole and (whole["read"] or not isinstance(success, ExitCode)) and "|" not in command.replace("||", ""))
-
 
 #: How similar to another program's name a missing one must be, from 0 to 1, to count as that name misspelled.
 LIKE_PROGRAMS = 0.8
@@ -157,37 +133,30 @@ class ValidationBuilder:
 
     def _validators(self) -> dict[str, Validator]:
         patterns = {
-            name: FailurePattern(
-                name=name, description=entry.description, edition=entry.edition, adaptation=entry.adaptation or None
-            )
+            name: FailurePattern.model_construct(**dict(entry), name=name)
             for name, entry in self.registry.failure_patterns.items()
         }
         validators: dict[str, Validator] = {}
         for name, entry in self.registry.validators.items():
             at = Pointer("/validators") / name
-            is_proof = entry.type == PROOF
-            success = ExitCode(code=0) if is_proof else read_success_rule(entry.success_when)
+            self._check_pattern(entry, at / "successWhen")
             self._check_keys(entry, at)
             self._check_names(entry, at)
             self._check_program(entry.command, at / "command")
-            pattern = patterns.get(entry.failure_pattern)
-            if pattern is not None:
-                validators[name] = Validator(
-                    name=name,
-                    command=entry.command,
-                    success=success,
-                    pattern=pattern,
-                    extract=entry.extract_params,
-                    recoverable=entry.recoverable_by_default,
-                    timeout=entry.timeout,
-                    guards=tuple(entry.guards),
-                    guard_blocks=entry.guard == "block",
-                    clean_tree=not is_proof and clean_tree(entry.command, success),
-                    proof=ProofSettings(tests=entry.tests, most_hunks=entry.max_hunks, hunks=entry.hunks)
-                    if is_proof
-                    else None,
-                )
+            if pattern := patterns.get(entry.failure_pattern):
+                validators[name] = Validator.model_construct(**dict(entry), name=name, pattern=pattern)
         return validators
+
+    def _check_pattern(self, entry: ValidatorEntry, at: Pointer) -> None:
+        word, _, pattern = entry.success_when.partition(":")
+        try:
+            if word == "matches":
+                check_pattern(pattern)
+        except PatternFault as exc:
+            message = (
+                f'"successWhen" is "{entry.success_when}", whose pattern is not a valid regular expression ({exc})'
+            )
+            self.problems.report("SF602", at, message, 'Write a valid regular expression after "matches:".')
 
     def _check_keys(self, entry: ValidatorEntry, at: Pointer) -> None:
         """Report keys that this type of validator does not have (SF611)."""
@@ -301,7 +270,7 @@ class ValidationBuilder:
         path = self.prompts.path(address, pattern.adaptation if pattern else None)
         prompt = self.prompts.read(path)
         if prompt is not None:
-            is_sound = self._is_sound(prompt, {name for one in validators for name in one.extract})
+            is_sound = self._is_sound(prompt, {name for one in validators for name in one.extract_params})
             return prompt.source if is_sound else None
         if pattern is not None:
             message = f'validation step "{last_key(at)}", failure pattern "{pattern.name}": '

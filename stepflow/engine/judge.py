@@ -8,15 +8,13 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from stepflow.domain.agent.definition import (
-    AgentDefinition,
-    Condition,
+from stepflow.domain.agent.definition import AgentDefinition, Condition, ValidationEntry
+from stepflow.domain.agent.validation import (
     ExitCode,
     OutputContains,
     OutputEmpty,
     OutputMatches,
     SuccessRule,
-    ValidationEntry,
     Validator,
 )
 from stepflow.domain.checkout import CommandRequest, CommandResult, GuardDiagnostics
@@ -224,7 +222,7 @@ def _choose_action(run: ConditionRun) -> FailureAction:
 def _is_final(run: ConditionRun) -> bool:
     """Whether trying again cannot help. The output of a command that passed is no sign of that."""
     validator, result = run.validator, run.result
-    return not validator.recoverable or (
+    return not validator.recoverable_by_default or (
         not run.passed
         and (
             not result.started
@@ -291,7 +289,7 @@ def _build_failure(run: ConditionRun, root: str, commands: Commands) -> Validato
         stderr=result.stderr,
         attempt=run.attempt,
         max_attempts=run.entry.max_attempts,
-        values=extract(validator.extract, result, root=root, current_branch=current_branch),
+        values=extract(validator.extract_params, result, root=root, current_branch=current_branch),
     )
 
 

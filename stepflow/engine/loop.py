@@ -13,17 +13,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from stepflow.domain.agent.agent_settings import ClimbCause
-from stepflow.domain.agent.definition import (
-    AgentDefinition,
-    Branch,
-    ExitCode,
-    FailurePattern,
-    Step,
-    Target,
-    Transition,
-    ValidationEntry,
-    Validator,
-)
+from stepflow.domain.agent.definition import AgentDefinition, Branch, Step, Target, Transition, ValidationEntry
 from stepflow.domain.checkout import Closing
 from stepflow.domain.event import CompletionJudged, Routed, ValidatorRan
 from stepflow.domain.flow import (
@@ -57,16 +47,8 @@ ATTEMPTS_OF_LEFT_OUT = 2
 
 #: A check that the engine adds to every agent: whether the boundary would refuse the closing. It runs before the
 #: validators.
-BOUNDARY_RULES = Validator(
-    name="boundary-rules",
-    command="",
-    success=ExitCode(code=0),
-    pattern=FailurePattern(
-        name="boundary-rules",
-        description="What this closing asks for breaks a rule of what may be written to GitHub.",
-        edition="failed",
-    ),
-)
+BOUNDARY_RULES = "boundary-rules"
+BREAKS_BOUNDARY_RULES = "What this closing asks for breaks a rule of what may be written to GitHub."
 
 
 def run_flow(agent: AgentDefinition, facts: RunFacts, ports: Ports, state: RunState) -> FlowResult:
@@ -250,7 +232,7 @@ def _judge_closing(context: FlowContext, step: Step, answer: JsonObject | None) 
 def _build_rules_entry(step: Step) -> ValidationEntry:
     """Return the boundary's rules as a validation entry, with the failure settings of the step's own entry. `skip`
     becomes `retry`, since the boundary lets nothing pass."""
-    entry = ValidationEntry(id=BOUNDARY_RULES.name, conditions=())
+    entry = ValidationEntry(id=BOUNDARY_RULES, conditions=())
     step_entry = step.validation
     if step_entry is None:
         return entry
@@ -292,10 +274,10 @@ def _judge_violations(
         ValidatorRan(
             iteration=context.state.iteration,
             entry=entry.id,
-            name=BOUNDARY_RULES.name,
+            name=BOUNDARY_RULES,
             passed=not violations,
             exit_code=1 if violations else 0,
-            pattern=BOUNDARY_RULES.pattern.name,
+            pattern=BOUNDARY_RULES,
             attempt=attempt,
             max_attempts=most,
             action=action,
@@ -307,9 +289,9 @@ def _judge_violations(
     if action is FailureAction.RETRY:
         return NotDone(
             failure=ValidatorFailure(
-                validator=BOUNDARY_RULES.name,
-                pattern=BOUNDARY_RULES.pattern.name,
-                description=BOUNDARY_RULES.pattern.description,
+                validator=BOUNDARY_RULES,
+                pattern=BOUNDARY_RULES,
+                description=BREAKS_BOUNDARY_RULES,
                 error=text,
                 exit_code=1,
                 stdout=text,

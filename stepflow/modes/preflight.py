@@ -199,7 +199,7 @@ def _rules(agent: AgentDefinition) -> Iterator[PreflightCheck]:
         limits = agent.github.pull_request
         most = f"at most {count(limits.max_files, 'file')} and {count(limits.max_bytes, 'byte')}"
         protected = f"protected paths: {', '.join(agent.github.protected_paths) or 'none'}"
-        yield ok(BOUNDARY_RULES.name, f"checked at each closing: {most}; {protected}")
+        yield ok(BOUNDARY_RULES, f"checked at each closing: {most}; {protected}")
 
 
 def _exposures(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:

@@ -203,7 +203,7 @@ class FlowGraph:
 
 def _checks(agent: AgentDefinition, step: Step) -> tuple[str, ...]:
     """Return the checks of a closing in the order in which they run."""
-    rules = (BOUNDARY_RULES.name,) if step.kind is StepKind.CLOSURE and agent.github.pushes else ()
+    rules = (BOUNDARY_RULES,) if step.kind is StepKind.CLOSURE and agent.github.pushes else ()
     return (*rules, *(each.validator.name for each in (step.validation.conditions if step.validation else ())))
 
 

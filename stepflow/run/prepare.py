@@ -13,12 +13,12 @@ from typing import Protocol, cast
 
 from stepflow.boundary.github_types import SimilarIssue
 from stepflow.definition.builtin import PREFIX, NewCheck
-from stepflow.definition.file_models import PROOF
 from stepflow.definition.folder import FileRefused, find_agents, read_below, text_of, walk_files
 from stepflow.definition.loading import load_agent
 from stepflow.definition.parsing import YamlFault, read_yaml
 from stepflow.domain.agent.agent_settings import IssueContext
 from stepflow.domain.agent.definition import AgentDefinition, Step
+from stepflow.domain.agent.validation import PROOF
 from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.json import JsonObject, JsonValue, value_at
 from stepflow.domain.run import Issue, IssueImage, Limits

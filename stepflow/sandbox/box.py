@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from stepflow.domain.agent.agent_settings import TOOL_SPECS
-from stepflow.domain.agent.definition import Validator
+from stepflow.domain.agent.validation import Validator
 from stepflow.domain.checkout import (
     BundleInfo,
     CommandRequest,

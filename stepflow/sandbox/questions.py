@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
-from stepflow.domain.agent.definition import Validator
+from stepflow.domain.agent.validation import Validator
 from stepflow.domain.checkout import (
     Closing,
     GuardDiagnostics,

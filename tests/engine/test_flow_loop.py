@@ -83,7 +83,7 @@ def test_a_tool_of_a_server_is_offered_to_the_step_that_names_it_and_to_no_other
 
 def checked_agent(**changes):
     clean = make_validator(
-        "git-clean", "git status --porcelain", empty=True, extract={"changedFiles": "parseChangedFiles"}
+        "git-clean", "git status --porcelain", empty=True, extract_params={"changedFiles": "parseChangedFiles"}
     )
     return issue_agent(clean, make_validator("type-check", "mypy ."), **changes)
 

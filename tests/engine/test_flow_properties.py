@@ -61,7 +61,9 @@ AGENT = make_agent(
         to={"closing": None, "repeat": "continuation.issue"},
         validation=make_entry(
             "closure.issue",
-            make_validator("git-clean", "git status --porcelain", empty=True, extract={"changed": "parseChangedFiles"}),
+            make_validator(
+                "git-clean", "git status --porcelain", empty=True, extract_params={"changed": "parseChangedFiles"}
+            ),
             make_validator("tests", "make test"),
         ),
     ),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stepflow.domain.agent.definition import ValidationEntry, Validator
+from stepflow.domain.agent.definition import ValidationEntry
+from stepflow.domain.agent.validation import Validator
 from stepflow.domain.checkout import Closing, CommandResult, GuardDiagnostics
 from stepflow.domain.event import ValidatorRan
 from stepflow.domain.flow import Done, NotDone, Stop, Verdict
@@ -17,8 +18,7 @@ CLEAN = make_validator(
     "clean",
     "git status --porcelain",
     empty=True,
-    clean_tree=True,
-    extract={"changed": "parseChangedFiles", "new": "parseUntrackedFiles"},
+    extract_params={"changed": "parseChangedFiles", "new": "parseUntrackedFiles"},
 )
 HIDDEN = GuardDiagnostics(hidden=(" M a.py", "?? b.py"))
 CHANGED = GuardDiagnostics(changed=("tsconfig.json (changed)", "x.json (added)"))
@@ -70,13 +70,13 @@ def test_a_changed_file_is_reported_and_passes() -> None:
 
 
 def test_a_changed_file_fails_a_validator_that_blocks_and_the_model_is_told_to_put_it_back() -> None:
-    verdict, ran = judge_guarded(make_validator("types", "tsc", guards=("*.json",), guard_blocks=True), CHANGED)
+    verdict, ran = judge_guarded(make_validator("types", "tsc", guards=("*.json",), guard="block"), CHANGED)
     assert isinstance(verdict, NotDone)
     assert "put them back as they were when the run began:\ntsconfig.json (changed)\nx.json (added)" in (
         verdict.failure.error
     )
     assert not ran.passed
-    verdict, _ = judge_guarded(make_validator("types", "tsc", guard_blocks=True, recoverable=False), CHANGED)
+    verdict, _ = judge_guarded(make_validator("types", "tsc", guard="block", recoverable_by_default=False), CHANGED)
     assert isinstance(verdict, Stop)
     assert verdict.outcome is Outcome.VALIDATION_FAILED
     assert "files it depends on were changed: tsconfig.json (changed), x.json (added)" in verdict.reason
@@ -84,7 +84,7 @@ def test_a_changed_file_fails_a_validator_that_blocks_and_the_model_is_told_to_p
 
 def test_a_red_validator_tells_of_changed_files_too() -> None:
     red = CommandResult(exit_code=1, stderr="a.ts: error")
-    verdict, ran = judge_guarded(make_validator("types", "tsc", guards=("*.json",), guard_blocks=True), CHANGED, red)
+    verdict, ran = judge_guarded(make_validator("types", "tsc", guards=("*.json",), guard="block"), CHANGED, red)
     assert isinstance(verdict, NotDone)
     assert "put them back" in verdict.failure.error
     assert verdict.failure.error.endswith("a.ts: error")

@@ -6,14 +6,8 @@ import time
 
 import pytest
 
-from stepflow.domain.agent.definition import (
-    Condition,
-    ExitCode,
-    OutputContains,
-    OutputEmpty,
-    OutputMatches,
-    ValidationEntry,
-)
+from stepflow.domain.agent.definition import Condition, ValidationEntry
+from stepflow.domain.agent.validation import ExitCode, OutputContains, OutputEmpty, OutputMatches
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.event import ValidatorRan
 from stepflow.domain.flow import Done, NotDone, Stop, Verdict
@@ -51,7 +45,7 @@ def test_each_success_rule_looks_at_what_the_spec_names(success, given: CommandR
 def test_a_pattern_that_takes_too_long_is_red_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stepflow.engine.gate.SECONDS", 0.3)
     monkeypatch.setattr("stepflow.engine.judge.SECONDS", 0.3)
-    validator = make_validator("slow", "check", success=OutputMatches(pattern="^(?:a|a?)+$"))
+    validator = make_validator("slow", "check", success_when="matches:^(?:a|a?)+$")
     begun = time.monotonic()
     verdict, ran = judge(
         make_entry("c", validator, action=FailureAction.ABORT),
@@ -91,7 +85,7 @@ def test_parameters_of_a_condition_are_put_into_the_command_once_and_unknown_one
 
 
 def test_the_branch_is_asked_for_only_when_an_extractor_needs_it() -> None:
-    validator = make_validator("pushed", "git rev-parse @{u}", extract={"branch": "parseBranchName"})
+    validator = make_validator("pushed", "git rev-parse @{u}", extract_params={"branch": "parseBranchName"})
     commands = TableCommands(
         {
             "git rev-parse @{u}": [result(128, "a b\n", stderr="fatal: no upstream")],

@@ -14,7 +14,7 @@ def hostile_agent(text: str, other: str) -> AgentDefinition:
     first, second = f"{text}1", f"{other}2"
     condition = replace(
         STEPS[3].validation.conditions[0],
-        validator=replace(STEPS[3].validation.conditions[0].validator, name=text),
+        validator=STEPS[3].validation.conditions[0].validator.model_copy(update={"name": text}),
     )
     closure = replace(
         STEPS[3],

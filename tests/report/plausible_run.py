@@ -11,15 +11,11 @@ from stepflow.domain.agent.definition import (
     AgentVerdict,
     Branch,
     Condition,
-    ExitCode,
-    FailurePattern,
     Gate,
-    OutputEmpty,
     SourceText,
     Step,
     Target,
     ValidationEntry,
-    Validator,
 )
 from stepflow.domain.event import (
     Entry,
@@ -30,22 +26,22 @@ from stepflow.domain.event import (
 from stepflow.domain.run import Limits
 from stepflow.domain.words import Dialect, Intent, StepKind, VerdictType
 from stepflow.journal import read_journal
+from tests.build import make_validator
 
 
 def _gate(*allowed: Intent, target_field: str | None = None, lists_abort: bool = False) -> Gate:
     return Gate(allowed=allowed, intent_field="next_action.action", target_field=target_field, lists_abort=lists_abort)
 
 
-def _validator(name: str, command: str, *, success: OutputEmpty | ExitCode) -> Condition:
-    pattern = FailurePattern(name=f"{name}-red", description="d", edition="failed")
-    return Condition(validator=Validator(name=name, command=command, success=success, pattern=pattern))
+def _validator(name: str, command: str, *, empty: bool = False) -> Condition:
+    return Condition(validator=make_validator(name, command, empty=empty))
 
 
 ENTRY = ValidationEntry(
     id="closure.issue",
     conditions=(
-        _validator("git-clean", "git status --porcelain", success=OutputEmpty()),
-        _validator("type-check", "mypy .", success=ExitCode(code=0)),
+        _validator("git-clean", "git status --porcelain", empty=True),
+        _validator("type-check", "mypy ."),
     ),
 )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.domain.agent.definition import Condition, ExitCode, FailurePattern, Validator
+from stepflow.domain.agent.definition import Condition
 from stepflow.domain.effect import Suggestion, SuggestionResults
 from stepflow.run.clock import Cancellation
 from stepflow.run.closing import SuggestionTrials
@@ -16,6 +16,7 @@ from stepflow.run.request import RunRequest
 from stepflow.run.start.inputs import read_inputs
 from stepflow.run.start.trigger import Trigger
 from stepflow.sandbox.change import ChangeRepository, edit_lines
+from tests.build import make_validator
 from tests.checkout import git
 
 CODE = "one = 1\ntwo = 2\nthree = 3\n"
@@ -27,9 +28,7 @@ Try = Callable[..., SuggestionResults]
 
 
 def check(name: str, command: str, timeout: float = 60.0) -> Condition:
-    pattern = FailurePattern(name=name, description="It fails.", edition="failed")
-    validator = Validator(name=name, command=command, success=ExitCode(code=0), pattern=pattern, timeout=timeout)
-    return Condition(validator=validator)
+    return Condition(validator=make_validator(name, command, timeout=timeout))
 
 
 def at(first: int, last: int, text: str, path: str = "code_file.py") -> tuple[str, int, int, str]:

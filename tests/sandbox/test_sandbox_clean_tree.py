@@ -11,7 +11,7 @@ from tests.build import make_validator
 
 pytestmark = pytest.mark.whole
 
-GIT_CLEAN = make_validator("git-clean", "git status --porcelain", empty=True, clean_tree=True)
+GIT_CLEAN = make_validator("git-clean", "git status --porcelain", empty=True)
 IN_PART = make_validator("tidy", "git status --porcelain -- src", empty=True)
 
 

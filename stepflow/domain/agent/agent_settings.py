@@ -12,7 +12,16 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
@@ -73,6 +82,22 @@ class FileModel(BaseModel):
         if declared.is_required() and (checked in ([], {}) or (isinstance(checked, str) and not checked.strip())):
             raise PydanticCustomError("empty", "is empty")
         return checked
+
+
+def refuse(code: str, message: str, fix: str) -> PydanticCustomError:
+    """A fault in the shape of a value, with a rule's code."""
+    return PydanticCustomError(code, "{message}", {"message": message, "fix": fix})
+
+
+def _check_part(value: str, info: ValidationInfo) -> str:
+    if value and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", value):
+        message = f'"{to_camel(info.field_name or "")}" is "{value}", which is not allowed in a path'
+        raise refuse("SF109", message, "Use letters, digits, dot, underscore and hyphen only.")
+    return value
+
+
+#: A part of a prompt's address.
+PathPart = Annotated[str, AfterValidator(_check_part)]
 
 
 class StepCommand(FileModel):

@@ -23,9 +23,9 @@ from stepflow.domain.agent.agent_settings import (
     StepCommand,
     mcp_name,
 )
+from stepflow.domain.agent.validation import Validator
 from stepflow.domain.conversation import ToolSpec
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.proof import ProofSettings
 from stepflow.domain.run import GuidanceFile, Limits
 from stepflow.domain.text import count
 from stepflow.domain.words import (
@@ -159,67 +159,6 @@ class StepCheck:
     def rules(self) -> tuple[OutcomeRule, ...]:
         """Return all rules, starting with those for a pass."""
         return (*self.on_pass, *self.on_fail)
-
-
-@dataclass(frozen=True, kw_only=True)
-class OutputEmpty:
-    """Passes on exit code 0 and blank stdout."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExitCode:
-    """Passes on exactly this exit code."""
-
-    code: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class OutputContains:
-    """Passes if stdout contains the text."""
-
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class OutputMatches:
-    """Passes if the regular expression matches anywhere in stdout."""
-
-    pattern: str
-
-
-SuccessRule = OutputEmpty | ExitCode | OutputContains | OutputMatches
-
-
-@dataclass(frozen=True, kw_only=True)
-class FailurePattern:
-    """A named kind of failure, which selects the retry prompt (definition.md §5.7)."""
-
-    name: str
-    description: str
-    edition: str
-    adaptation: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Validator:
-    """A shell command that must succeed before the run can complete (definition.md §5.6)."""
-
-    name: str
-    command: str
-    success: SuccessRule
-    pattern: FailurePattern
-    extract: Mapping[str, str] = field(default_factory=dict)
-    recoverable: bool = True
-    #: Seconds.
-    timeout: float = 600.0
-    #: Patterns of paths that the validator depends on.
-    guards: tuple[str, ...] = ()
-    #: Whether a change to a guarded path fails the validator.
-    guard_blocks: bool = False
-    #: Whether a pass means that nothing differs from HEAD.
-    clean_tree: bool = False
-    #: Set if the command is to prove the change: it then runs on versions of the change, not in the workspace.
-    proof: ProofSettings | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
