@@ -59,6 +59,7 @@ KEYS_OF_COMMAND = ("successWhen", "guards", "guard")
 
 def _demand_by_type(schema: dict[str, Any]) -> None:
     """Let an editor demand `successWhen` of a command only, and refuse the keys of the other type."""
+    del schema["properties"]["successWhen"]["default"]
     schema["if"] = {"properties": {"type": {"const": PROOF}}}
     schema["then"] = {"properties": dict.fromkeys(KEYS_OF_COMMAND, False)}
     schema["else"] = {"required": ["successWhen"], "properties": dict.fromkeys(KEYS_OF_PROOF, False)}
