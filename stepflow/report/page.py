@@ -26,7 +26,8 @@ from stepflow.domain.checkout import PageDiffs, StepDiff
 from stepflow.domain.effect import EffectKind
 from stepflow.domain.reports.report import HistoryEntry, RunReport
 from stepflow.domain.run import ImagesRead, Issue, IssueImage
-from stepflow.domain.text import changed_lines, count, cut, sum_costs, usd
+from stepflow.domain.text import changed_lines, cut, sum_costs, usd
+from stepflow.domain.text import count as count_of
 from stepflow.domain.words import FailureAction
 from stepflow.report.event_message import describe_event
 from stepflow.report.flow_graph import cost_words, is_too_large, walked_path
@@ -121,7 +122,7 @@ class Group:
     @property
     def note(self) -> str:
         """A note on the events without a card. Empty if every event has one."""
-        left_out = f"{count(self.hidden, 'event')} of a very long run left out here"
+        left_out = f"{count_of(self.hidden, 'event')} of a very long run left out here"
         return f"{left_out}; journal.jsonl has all of them." if self.hidden else ""
 
     @property
@@ -129,21 +130,6 @@ class Group:
         """Where the answer of the iteration led."""
         way = describe_way(self.line) if self.line else ""
         return f"{way} → {one_line(self.line.target)}" if self.line and self.line.target else way
-
-    @property
-    def sums(self) -> str:
-        """What the iteration used, as text."""
-        if self.line is None:
-            return ""
-        retries = f"{self.line.format_retries} format {'retry' if self.line.format_retries == 1 else 'retries'}"
-        parts = (
-            count(self.line.tool_calls, "tool") if self.line.tool_calls else "",
-            retries if self.line.format_retries else "",
-            f"{self.line.usage.total:,} tokens",
-            usd(self.line.cost_usd),
-            f"{format_seconds(self.line.seconds)} s",
-        )
-        return " · ".join(filter(None, parts))
 
 
 class PageTimeline:
@@ -236,7 +222,7 @@ class PageTimeline:
             head, tail = whole[: limit * 2 // 3], whole[limit * 2 // 3 - limit :]
             text = f"{spell_unseen(head)}\n[… {left_out:,} characters left out …]\n{spell_unseen(tail)}"
             where = f"; line {id[1:]} of journal.jsonl has all of it" if id[1:].isdigit() else ""
-            note = f"{count(left_out, 'character')} left out here{where}."
+            note = f"{count_of(left_out, 'character')} left out here{where}."
         self._room -= len(text)
         shown = _diff_lines(text) if part.is_diff else escape(text)
         return CardText(
@@ -250,7 +236,7 @@ class PageTimeline:
 
     def _add_diff(self, group: Group, title: str, diff: StepDiff) -> None:
         added, removed = sum(file.added for file in diff.files), sum(file.removed for file in diff.files)
-        figures = (count(len(diff.files), "file"), changed_lines(added, removed)) if diff.files else ()
+        figures = (count_of(len(diff.files), "file"), changed_lines(added, removed)) if diff.files else ()
         card = Card(id=f"{group.id}-diff", message=EventMessage(title=title, facts=(*figures, *diff.notes)))
         for file in diff.files:
             changed = f" ({changed_lines(file.added, file.removed)})" if file.added or file.removed else ""
@@ -368,6 +354,7 @@ def report_html(
         images=[*_images(timeline.images)],
         about=[*_about(timeline, report)],
         began=datetime.fromtimestamp(timeline.began, UTC) if timeline.began is not None else None,
+        count_of=count_of,
         count_canaries=count_canaries,
         reached_places=reached_places,
         describe_hosts=describe_hosts,
