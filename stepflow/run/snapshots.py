@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -34,18 +34,26 @@ from stepflow.domain.checkout import (
     read_diff,
 )
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
+from stepflow.domain.json import JsonObject
 from stepflow.domain.secrets import UnsearchablePack, search_pack, secrets_to_find
 from stepflow.errors import InputError, IsolationError, StepflowError
 from stepflow.ports import Journal, Ports
 from stepflow.run.recorded import RunSnapshots
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.questions import SNAPSHOT_LIMIT, TakenSnapshot
 
+_MIB = 1024 * 1024
+#: GitHub takes no file above 100 MiB, so no pull request can hold more than what a snapshot leaves out.
+FILE_LIMIT = 100 * _MIB
+#: What one snapshot may have: a quarter hour's worth of downloads into the tree should not fill the runner's disk.
+SNAPSHOT_LIMIT = 1024 * _MIB
+_TAKE_SECONDS, _RESTORE_SECONDS = 120.0, 600.0
+#: Bytes of a difference that are read; far fewer are shown.
+_DIFF_LIMIT = 8 * _MIB
 #: A run's snapshots together: what an artifact or a cache of GitHub takes without becoming the slowest part of a job.
-STORE_LIMIT = 4 * 1024 * 1024 * 1024
+STORE_LIMIT = 4 * 1024 * _MIB
 #: Bytes of a text that is read; those that a run writes stay far below.
-_TEXT_LIMIT = 4 * 1024 * 1024
-_PIECE = 1024 * 1024
+_TEXT_LIMIT = 4 * _MIB
+_PIECE = _MIB
 _NAME = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _HINT = "The run folder was changed or damaged; start a new run, or restore the folder from its artifact."
 _DIFFS = TypeAdapter(SnapshotDiffs)
@@ -167,10 +175,9 @@ class Snapshots:
         secrets: Iterable[str] = (),
         redact: Callable[[str], str] = str,
     ) -> None:
-        self._store = SnapshotStore(run_folder / FOLDER)
-        self._toolbox, self._repository = toolbox, toolbox.snapshots(base, self._store.packs)
+        self._store, self._toolbox, self._base = SnapshotStore(run_folder / FOLDER), toolbox, base
         self._secrets, self._redact = secrets_to_find(secrets), redact
-        self._last, self._has_failed = "", False
+        self._last, self._has_failed, self._is_open = "", False, False
         #: The paths that each snapshot leaves out, with the reason.
         self._left_out: dict[str, Mapping[bytes, str]] = {}
 
@@ -189,32 +196,65 @@ class Snapshots:
         return replace(info, seconds=time.monotonic() - begun)
 
     def _take(self, step: str, run: str) -> SnapshotInfo:
-        limit = min(SNAPSHOT_LIMIT, self._store.free_bytes)
         starts = list(dict.fromkeys((step, run))) if run else []
-        # In an unnamed file, so that a secret never reaches the run folder.
+        limit = min(SNAPSHOT_LIMIT, self._store.free_bytes)
+        request: JsonObject = {"last": self._last, "anew": self._has_failed, "starts": [*starts]}
+        request |= {"limit": limit, "file_limit": FILE_LIMIT, "diff_limit": _DIFF_LIMIT}
+        # In an unnamed file, so that a secret never reaches the run folder. The pack comes first, then the differences.
         with tempfile.TemporaryFile() as spool:
             try:
-                taken = self._repository.take(
-                    self._last, anew=self._has_failed, limit=limit, starts=starts, sink=spool.write
-                )
+                most = limit + len(starts) * _DIFF_LIMIT
+                answer = self._ask("take_snapshot", request, _TAKE_SECONDS, sink=spool.write, limit=most)
             except OSError as exc:
                 hint = "Free space on the disk."
                 raise StepflowError(f"A snapshot cannot be written: {exc.strerror}.", hint=hint) from exc
-            if taken is None:
+            name = answer["name"]
+            if not name:
                 return SnapshotInfo(name=self._last, left_out=_describe_left_out(self._left_out[self._last]))
-            texts = _cut_off_texts(spool, taken)
-            self._demand_no_secret(taken, spool)
-            changed = self._diffs(starts, texts, taken) if run else [StepDiff()]
-            size = self._store.add(taken.name, spool, SnapshotDiffs(step=changed[0], run=changed[-1]))
-        self._last, self._left_out[taken.name] = taken.name, taken.left_out
-        return SnapshotInfo(name=taken.name, files=taken.files, bytes=size, left_out=_describe_left_out(taken.left_out))
+            spool.seek(answer["pack"])
+            texts = [spool.read(size) for size, _ in answer["diffs"]]
+            spool.truncate(answer["pack"])
+            left_out = _read_left_out(answer)
+            self._demand_no_secret(b"\0".join((os.fsencode(answer["branch"]), *left_out)), spool)
+            diffs = [StepDiff()]
+            if problem := answer["problem_of_diffs"]:
+                diffs = [StepDiff(notes=(f"what changed cannot be shown: {self._redact(problem)}",))]
+            elif run:
+                pairs = zip(starts, texts, answer["diffs"], strict=True)
+                diffs = [self._read_diff(start, text, left_out, whole=whole) for start, text, (_, whole) in pairs]
+            size = self._store.add(name, spool, SnapshotDiffs(step=diffs[0], run=diffs[-1]))
+        self._last, self._left_out[name] = name, left_out
+        return SnapshotInfo(name=name, files=answer["files"], bytes=size, left_out=_describe_left_out(left_out))
 
-    def _demand_no_secret(self, taken: TakenSnapshot, pack: IO[bytes]) -> None:
+    def _ask(
+        self,
+        what: str,
+        request: JsonObject,
+        seconds: float,
+        *,
+        sink: Callable[[bytes], object] | None = None,
+        limit: int = 0,
+    ) -> dict[str, Any]:
+        """Let the sandbox's private repository answer. Where it failed before, it is made anew, with everything that
+        was kept so far."""
+        if not self._is_open:
+            opening: JsonObject = {"folder": str(self._toolbox.private / "snapshots/tree.git"), "base": self._base}
+            self._base = self._toolbox.ask_snapshots("open_snapshots", opening, seconds=seconds)["base"]
+            for path in self._store.packs():
+                self._toolbox.ask_snapshots("receive_snapshot", {}, seconds=seconds, given=path.read_bytes())
+        self._is_open = False
+        answer = self._toolbox.ask_snapshots(what, request, seconds=seconds, sink=sink, limit=limit)
+        self._is_open = True
+        return answer
+
+    def _demand_no_secret(self, texts: bytes, pack: IO[bytes]) -> None:
+        """`texts` are what people have named."""
+        pack.seek(0)
         try:
             found = [one.kind for one in search_pack(pack, self._secrets) if one.has_secret]
         except UnsearchablePack as exc:
             raise StepflowError(f"The pack of a snapshot cannot be read: {exc}.") from exc
-        if any(secret in taken.texts for secret in self._secrets):
+        if any(secret in texts for secret in self._secrets):
             found.append("tree")
         if found:
             raise StepflowError(
@@ -223,16 +263,11 @@ class Snapshots:
                 "else the run cannot be resumed.",
             )
 
-    def _diffs(self, starts: list[str], texts: list[bytes], taken: TakenSnapshot) -> list[StepDiff]:
-        """Return the changes since each of these snapshots, for people."""
-        if taken.problem:
-            return [StepDiff(notes=(f"what changed cannot be shown: {self._redact(taken.problem)}",))]
-        diffs = list[StepDiff]()
-        for start, text, (_, is_whole) in zip(starts, texts, taken.diffs, strict=True):
-            known = self._left_out.get(start, {})
-            unseen = {_printable(path): why for path, why in taken.left_out.items() if path not in known}
-            diffs.append(read_diff(text, is_whole=is_whole, left_out=unseen, redact=self._redact))
-        return diffs
+    def _read_diff(self, start: str, text: bytes, left_out: Mapping[bytes, str], *, whole: bool) -> StepDiff:
+        """Return the changes since a snapshot, for people."""
+        known = self._left_out.get(start, {})
+        unseen = {_printable(path): why for path, why in left_out.items() if path not in known}
+        return read_diff(text, is_whole=whole, left_out=unseen, redact=self._redact)
 
     def restore(self, name: str) -> None:
         """Restore the workspace from a snapshot; the next snapshot builds on this one.
@@ -242,7 +277,7 @@ class Snapshots:
         self._store.check([name])
         self._toolbox.end_step()
         try:
-            self._left_out[name] = self._repository.restore(name)
+            answer = self._ask("restore_snapshot", {"name": name, "limit": SNAPSHOT_LIMIT}, _RESTORE_SECONDS)
         except IsolationError:
             raise
         except StepflowError as error:
@@ -250,16 +285,12 @@ class Snapshots:
                 f"The snapshot of the working tree could not be restored: {error.message}",
                 hint="Check out the commit from which the run started, or start a new run.",
             ) from error
-        self._last, self._has_failed = name, False
+        self._last, self._left_out[name], self._has_failed = name, _read_left_out(answer), False
 
 
-def _cut_off_texts(spool: IO[bytes], taken: TakenSnapshot) -> list[bytes]:
-    """Return the differences, which are behind the pack; the file is left with the pack alone."""
-    spool.seek(taken.pack)
-    texts = [spool.read(size) for size, _ in taken.diffs]
-    spool.truncate(taken.pack)
-    spool.seek(0)
-    return texts
+def _read_left_out(answer: Mapping[str, Any]) -> dict[bytes, str]:
+    """Why which paths were left out."""
+    return {path.encode("latin-1"): why for path, why in answer["left_out"].items()}
 
 
 def _describe_left_out(left_out: Mapping[bytes, str]) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ from stepflow.sandbox.isolation import (
     sandbox_config,
 )
 from stepflow.sandbox.launcher import CannotStart, Launcher, Sink, open_memory, sealed_memory
-from stepflow.sandbox.questions import CheckoutGuards, WorkspaceSnapshots
+from stepflow.sandbox.questions import CheckoutGuards
 from stepflow.sandbox.workspace import GIT, give_to, object_folders, objects_beside, remove_folder
 
 if TYPE_CHECKING:
@@ -295,11 +295,6 @@ class Toolbox:
         if "problem" in answer:
             raise BoundaryError(f"The commits cannot be read from the workspace: {answer['problem']}.")
         return bytes(output)
-
-    def snapshots(self, base: str, packs: Callable[[], Iterable[Path]]) -> WorkspaceSnapshots:
-        """The snapshots of this workspace; `WorkspaceSnapshots` says of what."""
-        folder = self.private / "snapshots/tree.git"
-        return WorkspaceSnapshots(self.ask_snapshots, folder, base=base, packs=packs)
 
     def ask_snapshots(
         self,

@@ -14,6 +14,7 @@ from stepflow.domain.effect import Suggestion
 from stepflow.domain.proof import ChangedTestFile, ChangeTrees, Hunk
 from stepflow.domain.text import count
 from stepflow.errors import BoundaryError, InputError
+from stepflow.sandbox.child.git import NO_CONFIGURATION, PLAIN_ENVIRONMENT
 from stepflow.sandbox.host_git import ask_git, run_git
 from stepflow.sandbox.workspace import object_folders
 
@@ -266,9 +267,8 @@ class ChangeRepository:
             "GIT_DIR": str(self.folder),
             # Git edits no index without a work tree.
             "GIT_WORK_TREE": str(self._nothing),
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": "/dev/null",
-            "GIT_NO_REPLACE_OBJECTS": "1",
+            **NO_CONFIGURATION,
+            **PLAIN_ENVIRONMENT,
             **(extra_env or {}),
         }
         return run_git(self._nothing, *words, may_fail=may_fail, settings=("safe.directory=*",), extra_env=environment)

@@ -25,6 +25,7 @@ from stepflow.domain.secrets import logs_in
 from stepflow.domain.words import Network
 from stepflow.errors import InputError
 from stepflow.sandbox.child.enter_sandbox import become_undumpable
+from stepflow.sandbox.child.git import config_variables
 from stepflow.sandbox.host_git import ask_git
 from stepflow.sandbox.isolation import Identity, ToolboxOptions, closed_folder, closed_interpreter
 
@@ -90,9 +91,7 @@ def build_environment(
         # Validators ask for a clean tree; byte code beside the sources would be the tools' own dirt.
         "PYTHONDONTWRITEBYTECODE": "1",
         **(dict.fromkeys(_PROXIES, _PROXY) if options.network is Network.ALLOW else {}),
-        "GIT_CONFIG_COUNT": str(len(settings)),
-        **{f"GIT_CONFIG_KEY_{number}": key for number, (key, _) in enumerate(settings)},
-        **{f"GIT_CONFIG_VALUE_{number}": value for number, (_, value) in enumerate(settings)},
+        **config_variables(settings),
     }
     _check_names(options.pass_env, fixed)
     inherited = os.environ if "environment" in options.disabled_layers else {}

@@ -11,13 +11,14 @@ from pathlib import Path
 
 from stepflow.domain.checkout import excludes_branch
 from stepflow.errors import BoundaryError, InputError
+from stepflow.sandbox.child.git import BRANCHES, NO_CONFIGURATION
 
-HEADS = "refs/heads/"
+HEADS = BRANCHES
 #: Nothing of the user's configuration may run or rewrite anything.
 _QUIET = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "maintenance.auto=false")
 #: Looking at a repository that somebody else owns is harmless, and configuration of this machine is not the checkout's.
 _ONLY_LOOKING = ("safe.directory=*",)
-_OWN_ENVIRONMENT = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_OPTIONAL_LOCKS": "0"}
+_OWN_ENVIRONMENT = {**NO_CONFIGURATION, "GIT_OPTIONAL_LOCKS": "0"}
 _SECONDS = 300
 #: What git and its usual companions need to work in a checkout as before, by names as `git help config` has them.
 _NEEDED_SECTIONS = frozenset(

@@ -38,7 +38,6 @@ _UNPACK = (
     "exec(program)"
 )
 _TIMEOUT = 60.0
-_SHELL, _FILE_TOOL = "shell", "file tool"
 #: Kinds whose answer is text that the parent judges; the shell's output has no room for it.
 _TEXTS = frozenset({"bytes", "git-config"})
 #: Of many ways the first ones say enough.
@@ -146,14 +145,12 @@ class Outside:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """Something that the probe tries: its kind, and what it is tried on. `shown` is where, in words without chance.
-    `by_file_tool`: a file that the tool `read` must not read either."""
+    """Something that the probe tries: its kind, and what it is tried on. `shown` is where, in words without chance."""
 
     location: Location
     kind: str
     target: str = ""
     shown: str
-    by_file_tool: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,32 +210,29 @@ def try_canaries(toolbox: Toolbox, outside: Outside) -> CanaryReport:
         if toolbox.egress:
             stack.enter_context(toolbox.egress.uncounted())
         attempts = [*_at_files(outside, toolbox.checkout), *_at_sockets(outside), *_at_processes(), *listeners]
-        by_shell = list(_by_shell(toolbox, attempts, Redactor(outside.secrets)))
-        by_file_tool = list(_by_file_tool(toolbox, attempts))
+        reached = list(_by_shell(toolbox, attempts, Redactor(outside.secrets)))
         # The others need no listener: nobody else can own the abstract name, and a datagram that was sent is a reach.
         ports = [(attempt, server) for attempt, server in listeners.items() if attempt.kind == "tcp"]
-        by_shell += (attempt for attempt, server in ports if _was_called(attempt, server))
-    reached = {_SHELL: by_shell, _FILE_TOOL: by_file_tool}
+        reached += (attempt for attempt, server in ports if _was_called(attempt, server))
     tried = {attempt.location for attempt in attempts} | {Location.ENVIRONMENT, Location.DESCRIPTORS}
     return CanaryReport(canaries=tuple(_judge(location, tried, reached) for location in Location))
 
 
-def _judge(location: Location, tried: set[Location], reached: Mapping[str, Sequence[Attempt]]) -> Canary:
-    here = {by: [attempt for attempt in attempts if attempt.location is location] for by, attempts in reached.items()}
-    ways = _ways({by: attempts for by, attempts in here.items() if attempts})
+def _judge(location: Location, tried: set[Location], reached: Iterable[Attempt]) -> Canary:
+    ways = _ways(attempt for attempt in reached if attempt.location is location)
     state = CanaryState.REACHED if ways else CanaryState.UNREACHED if location in tried else CanaryState.NOT_HERE
     refuses = location.value.always or (location is Location.DOCKER and os.geteuid() == 0)
     return Canary(location=location, state=state, ways=ways, refuses=refuses)
 
 
-def _ways(reached: Mapping[str, Sequence[Attempt]]) -> str:
+def _ways(reached: Iterable[Attempt]) -> str:
     """All of them in a few words, empty when there were none."""
     kinds: dict[str, dict[str, None]] = {}
-    for attempt in (attempt for attempts in reached.values() for attempt in attempts):
+    for attempt in reached:
         kinds.setdefault(attempt.shown, {})[attempt.kind] = None
     described = [f"{shown} ({', '.join(names)})" for shown, names in kinds.items()]
     more = f" and {len(described) - _SHOWN} more" if len(described) > _SHOWN else ""
-    return f"by {' and '.join(reached)}: {', '.join(described[:_SHOWN])}{more}" if reached else ""
+    return f"by shell: {', '.join(described[:_SHOWN])}{more}" if described else ""
 
 
 def _by_shell(toolbox: Toolbox, attempts: Sequence[Attempt], redact: Redactor) -> Iterator[Attempt]:
@@ -285,14 +279,6 @@ def _read_probe(output: str, attempts: Sequence[Attempt], redact: Redactor) -> I
 def _holds_secret(data: str, redact: Redactor) -> bool:
     text = bytes.fromhex(data).decode("utf-8", "replace")
     return redact(text) != text
-
-
-def _by_file_tool(toolbox: Toolbox, attempts: Sequence[Attempt]) -> Iterator[Attempt]:
-    for attempt in attempts:
-        if attempt.by_file_tool:
-            use = ToolUse(id="self-test", name="read", input={"file_path": attempt.target})
-            if not toolbox.run_tool(use).is_error:
-                yield attempt
 
 
 def _at_files(outside: Outside, workspace: Path) -> Iterator[Attempt]:
@@ -358,17 +344,14 @@ def _files_in(folder: Path) -> list[str]:
 
 
 def _try_files(location: Location, files: Iterable[str | Path], shown: str) -> Iterator[Attempt]:
-    """Nothing is written: opening says enough. What the file tool says of one, it says of all."""
-    for number, file in enumerate(files):
-        yield from _try_all(location, ("read",), file, shown, by_file_tool=number == 0)
-        yield from _try_all(location, ("append",), file, shown)
+    """Nothing is written: opening says enough."""
+    for file in files:
+        yield from _try_all(location, ("read", "append"), file, shown)
 
 
-def _try_all(
-    location: Location, kinds: Iterable[str], target: str | Path, shown: str, *, by_file_tool: bool = False
-) -> Iterator[Attempt]:
+def _try_all(location: Location, kinds: Iterable[str], target: str | Path, shown: str) -> Iterator[Attempt]:
     for kind in kinds:
-        yield Attempt(location=location, kind=kind, target=str(target), shown=shown, by_file_tool=by_file_tool)
+        yield Attempt(location=location, kind=kind, target=str(target), shown=shown)
 
 
 def _at_processes() -> Iterator[Attempt]:
@@ -379,7 +362,7 @@ def _at_processes() -> Iterator[Attempt]:
     for pid, location in {"1": Location.FIRST_PROCESS, parent: Location.PARENT}.items():
         folder = Path("/proc") / pid
         for kind, name in _OF_A_PROCESS if folder.is_dir() else ():
-            yield from _try_all(location, (kind,), folder / name, name, by_file_tool=name == "environ")
+            yield from _try_all(location, (kind,), folder / name, name)
 
 
 def _at_sockets(outside: Outside) -> Iterator[Attempt]:

@@ -68,17 +68,6 @@ def test_a_validator_meets_what_setup_left_and_is_told_so(checked, change, resto
     assert "real" in checked.check("brought").stdout
 
 
-def test_what_one_validator_leaves_the_next_one_does_not_meet(checked):
-    checked.check("echo 1 > ~/.mypy.ini; echo 2 > $TMPDIR/left; echo strict2 > ~/.config/tool/rules")
-    assert checked.check("ls -A ~ $TMPDIR; cat ~/.config/tool/rules").stdout.count("mypy") == 0
-    assert checked.check("cat ~/.config/tool/rules").stdout == "strict\n"
-
-
-def test_nothing_is_told_where_nothing_changed(checked):
-    checked.check("true")
-    assert checked.check("true").restored == ()
-
-
 def test_a_tool_keeps_what_it_left_until_the_next_check(checked):
     checked.box.bash("echo 1 > ~/mine")
     assert checked.box.bash("cat ~/mine").text == "1\n"

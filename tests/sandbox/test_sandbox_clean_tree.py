@@ -174,26 +174,12 @@ def test_what_only_committed_rules_or_new_folders_ignore_files_hide_is_no_fault(
     assert (look.problem, look.hidden, len(look.notes)) == ("", (), notes)
 
 
-def test_an_ignore_file_that_appears_in_the_root_and_hides_itself_is_found(start):
-    looked = Looked(start())
-    looked.box.sh("echo '*' > .gitignore; touch new.py")
-    assert looked.seen_by_the_checkouts_git() == ""
-    assert looked.look().hidden == ("?? .gitignore",)
-
-
 @pytest.mark.parametrize("harm", ["rm -rf .git/objects; mkdir .git/objects", "rm .git/HEAD", "chmod 000 $TMPDIR"])
 def test_a_git_that_cannot_be_asked_is_a_problem_and_not_a_clean_tree(prepared, harm):
     looked = prepared()
     looked.box.sh(harm)
     assert "git could not be asked before the checks: " in looked.look().problem
     assert looked.box.sh("echo fine").stdout == "fine\n"
-
-
-def test_why_git_cannot_be_asked_stands_before_any_advice_of_its(prepared):
-    looked = prepared()
-    looked.box.sh("rm -f .git/objects/$(git rev-parse 'HEAD^{tree}' | sed 's|^..|&/|')")
-    assert looked.look().problem
-    assert looked.closing.problem.startswith(("git could not tell: fatal: ", "git could not tell: error: "))
 
 
 class TestTheNameOfAnObject:
@@ -267,25 +253,10 @@ class TestAStartThatIsNotClean:
         assert "not a git repository" in note
 
 
-def test_what_is_hidden_from_a_validator_that_asks_for_less_is_known_at_the_closing(prepared):
-    looked = prepared()
-    looked.box.sh("touch new.py; echo new2.py > .git/info/exclude; touch new2.py")
-    assert looked.look(IN_PART).hidden == ()
-    assert looked.closing.untracked == ("new.py", "new2.py")
-
-
 def test_nothing_is_hidden_from_a_red_validator(prepared):
     looked = prepared()
     looked.box.sh("echo new.py > .git/info/exclude; touch new.py")
     assert looked.guards.look_again(GIT_CLEAN, passed=False).hidden == ()
-
-
-def test_the_second_look_leaves_no_trace(prepared):
-    looked = prepared()
-    index = (looked.box.checkout / ".git" / "index").read_bytes()
-    looked.look()
-    assert (looked.box.checkout / ".git" / "index").read_bytes() == index
-    assert looked.box.bash("ls -A $TMPDIR").text == ""
 
 
 class TestSubmodules:
@@ -334,13 +305,6 @@ class TestSubmodules:
         looked = with_submodule()
         looked.box.sh("echo '*.log' > lib/.git/info/exclude; touch lib/new.py lib/a.log")
         assert looked.guards.closing().untracked == ("lib/a.log", "lib/new.py")
-
-    def test_an_untracked_file_that_stood_in_it_at_the_start_is_none(self, with_submodule, checkout):
-        (checkout / "lib/notes.txt").write_text("mine")
-        looked = with_submodule()
-        assert looked.closing.untracked == ()
-        looked.box.sh("echo more >> lib/notes.txt")
-        assert looked.guards.closing().untracked == ("lib/notes.txt",)
 
     @pytest.mark.parametrize(
         ("cheat", "hidden"),

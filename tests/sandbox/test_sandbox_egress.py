@@ -18,14 +18,14 @@ from toolbox_world import root_only
 
 from stepflow.domain.connection import Connection
 from stepflow.domain.words import Isolation, Network
-from stepflow.errors import InputError, IsolationError
+from stepflow.errors import IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.egress.allowed_hosts import is_public, parse_allowed_hosts
 from stepflow.sandbox.egress.proxy import Internet
 from stepflow.sandbox.egress.socket_calls import connected_pair
 from stepflow.sandbox.isolation import ToolboxOptions
 from stepflow.sandbox.selftest import Outside, try_canaries
-from tests.servers.private_network import Proxy, TlsFront, closed_port, pem_of
+from tests.servers.private_network import Proxy, TlsFront, pem_of
 from tests.servers.web_pages import Pages
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux's own ways to the network")
@@ -104,12 +104,6 @@ class TestByName:
         assert "403" in tunnel.stderr
         assert box.proxy.targets() == {"good.example:80"}
         assert asked(box) == {"good.example": (1, 0), "bad.example": (0, 2)}
-
-    def test_a_suffix_means_what_is_below_it(self, allow):
-        box = allow("*.good.example", known=("a.good.example", "good.example", "notgood.example"))
-        assert curl(box, "http://A.good.example./") == "canary"
-        for name in ("good.example", "notgood.example"):
-            assert "not in allowed-hosts" in curl(box, f"http://{name}/")
 
     def test_a_port_must_be_listed_unless_it_is_one_of_the_web(self, allow, pages):
         box = allow("good.example", "other.example:8443", known=("good.example", "other.example"))
@@ -192,9 +186,6 @@ class TestTls:
         assert tls.sh("python3 tls.py bad.example good.example").exit_code != 0
         assert asked(tls) == {"good.example": (2, 0), "bad.example": (0, 1)}
 
-    def test_curl_reaches_it_through_the_proxy(self, tls):
-        assert curl(tls, "--cacert ca.pem https://good.example/") == "canary"
-
 
 class FakeInternet(Internet):
     """Names, and one server behind every address. Keeps which addresses were asked for."""
@@ -247,10 +238,6 @@ class TestNames:
             assert "not in allowed-hosts" in curl(box, f"http://{name}.suffix.example/")
         assert internet.addresses == []
 
-    def test_an_ecosystem_does_too(self, open_to, internet):
-        assert "not in allowed-hosts" in curl(open_to("pypi"), "http://pypi.org/")
-        assert internet.addresses == []
-
     def test_a_name_that_is_written_out_leads_where_its_owner_says(self, open_to, internet):
         box = open_to("both.example", "azure.suffix.example", "*.suffix.example", "pypi", "pypi.org")
         for name, address in (("both.example", "10.0.0.7"), ("azure.suffix.example", "168.63.129.16")):
@@ -258,13 +245,6 @@ class TestNames:
             assert internet.addresses.pop() == address
         assert curl(box, "http://pypi.org/") == "canary"
         assert "could not be reached" in curl(box, "http://none.example.suffix.example/")
-
-    def test_a_suffix_of_digits_covers_no_address(self, start, pages):
-        with Proxy({"127.0.0.1": ("127.0.0.1", pages.port)}) as proxy:
-            way = {"connection_to": lambda _: Connection(proxy=f"http://127.0.0.1:{proxy.port}")}
-            box = start(network=Network.ALLOW, allowed_hosts=parse_allowed_hosts(["*.0.0.1"]), **way)
-            assert "not in allowed-hosts" in curl(box, "http://127.0.0.1/")
-            assert proxy.requests == []
 
 
 class TestCompanyProxy:
@@ -301,12 +281,6 @@ class TestAddresses:
         box = allow(f"{listed}:{pages.port}")
         assert curl(box, f"http://{listed}:{pages.port}/") == "canary"
         assert "not in allowed-hosts" in curl(box, f"http://{other}:{pages.port}/")
-
-    def test_a_host_that_does_not_answer_is_no_refusal(self, allow):
-        port = closed_port()
-        box = allow(f"127.0.0.1:{port}")
-        assert "could not be reached" in curl(box, f"http://127.0.0.1:{port}/")
-        assert asked(box) == {f"127.0.0.1:{port}": (1, 0)}
 
     @pytest.mark.parametrize(
         ("address", "public"),
@@ -489,13 +463,6 @@ for size in range(1, 60):
 print("all")
 """
 
-    @root_only
-    def test_socket_files_are_connected_to_whatever_the_length_of_their_names(self, allow):
-        box = allow("good.example")
-        (box.checkout / "files.py").write_text(self.FILES)
-        done = box.sh("python3 files.py")
-        assert (done.stdout, done.stderr) == ("all\n", "")
-
     def test_the_listener_stays_with_the_parent(self, allow):
         box = allow("good.example")
         links = box.sh("ls -l /proc/self/fd").stdout + box.bash("ls -l /proc/$$/fd").text
@@ -510,35 +477,11 @@ print("all")
         assert box.sh("python3 many.py").stdout == "256 Too many open files\n"
         assert curl(box, "http://good.example/") == "canary"
 
-    def test_flags_of_a_socket_are_heeded(self, allow):
-        script = (
-            "import os, socket\n"
-            "end = socket.socket(type=socket.SOCK_STREAM | socket.SOCK_NONBLOCK)\n"
-            "print(end.getblocking(), os.get_inheritable(end.fileno()))\n"
-            "import ctypes; print(os.get_inheritable(ctypes.CDLL(None).socket(2, 1, 0)))\n"
-        )
-        box = allow("good.example")
-        (box.checkout / "flags.py").write_text(script)
-        assert box.sh("python3 flags.py").stdout == "False False\nTrue\n"
-
     def test_the_self_test_finds_nothing_and_is_not_counted(self, allow):
         box = allow("good.example")
         states = try_canaries(box.toolbox, Outside()).states
         assert {states[place] for place in ("TCP", "UDP")} == {"kept"}
         assert asked(box) == {}
-
-    def test_names_beyond_the_bound_are_counted_together(self, allow):
-        box = allow("good.example", known=("good.example",))
-        script = (
-            "import socket\n"
-            "for number in range(210):\n"
-            "    end = socket.create_connection(('192.0.2.1', 80))\n"
-            "    end.sendall(f'CONNECT n{number}.example:443 HTTP/1.1\\r\\n\\r\\n'.encode()); end.recv(99)\n"
-        )
-        (box.checkout / "names.py").write_text(script)
-        assert box.sh("python3 names.py").exit_code == 0
-        requests = asked(box)
-        assert (len(requests), requests["(other names)"]) == (201, (0, 10))
 
 
 class TestRefusals:
@@ -559,10 +502,6 @@ class TestRefusals:
             Toolbox.start(checkout, options=options)
         assert threading.active_count() == threads
 
-    def test_proxy_variables_are_not_passed_by_hand(self, allow):
-        with pytest.raises(InputError, match="HTTPS_PROXY"):
-            allow("good.example", pass_env={"HTTPS_PROXY": "http://elsewhere"})
-
 
 class TestEntries:
     @pytest.mark.parametrize(
@@ -577,12 +516,6 @@ class TestEntries:
     )
     def test_a_host_is_read(self, entry, shown):
         assert [str(host) for host in parse_allowed_hosts([entry])] == [shown]
-
-    def test_an_ecosystem_stands_for_its_hosts(self):
-        hosts = parse_allowed_hosts(["pypi", "npm", "debian", "files.pythonhosted.org"])
-        assert {host.name for host in hosts} >= {"pypi.org", "registry.npmjs.org", "deb.debian.org"}
-        # Only what is written out may lead to a private address.
-        assert {host.name for host in hosts if host.is_exact} == {"files.pythonhosted.org"}
 
     @pytest.mark.parametrize(
         "entry",

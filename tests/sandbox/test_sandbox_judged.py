@@ -13,8 +13,6 @@ from toolbox_world import Box, git, root_only
 
 from stepflow.domain.checkout import Closing, CommandRequest, CommandResult
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.child.git import GitProgram
-from stepflow.sandbox.child.paths import OperationRefused
 from stepflow.sandbox.workspace import make_workspace
 from tests.build import make_validator
 
@@ -292,12 +290,6 @@ def test_no_check_leads_the_next_one_astray(work) -> None:
     assert begun.tools("git log -1 --format=%s") == "work\n"
 
 
-def test_a_work_tree_without_a_change_is_checked_as_it_is(work) -> None:
-    begun = work()
-    begun.close()
-    assert begun.says("git status --porcelain; git log --format=%s") == ["lib", "one"]
-
-
 @pytest.mark.whole
 @root_only
 def test_shared_memory_is_as_it_was(work) -> None:
@@ -386,12 +378,3 @@ def test_tools_find_the_repository_of_their_submodule_again(work, with_submodule
     assert begun.says("git -C lib/sub branch --list mine; rm -rf lib/sub/.git") == []
     assert begun.says("git -C lib/sub log --format=%s; git status --porcelain") == ["one"]
     assert begun.tools("git -C lib/sub branch --list mine; git status --porcelain").splitlines() == ["  mine"]
-
-
-def test_what_git_prints_is_read_whole_or_refused_and_never_cut() -> None:
-    def printed(size: int) -> bytes:
-        return GitProgram(top="/")("-c", f"alias.zeros=!head -c {size} /dev/zero", "zeros")
-
-    assert len(printed(2 * 1024**2)) == 2 * 1024**2
-    with pytest.raises(OperationRefused, match=r"prints more than \d+ bytes"):
-        printed(65 * 1024**2)

@@ -8,9 +8,7 @@ import errno
 import json
 import os
 import socket
-import subprocess
 import sys
-import tempfile
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -160,49 +158,6 @@ class TestWhatIsFound:
         with pytest.raises(IsolationError, match=r"nothing else runs in it\. RUNNER_TEMP, reached by shell.*landlock"):
             report.demand(Isolation.REQUIRED)
 
-    @pytest.mark.whole
-    def test_a_folder_is_as_open_as_it_and_its_files_are(self, without_landlock, outside):
-        folder = Path(outside.environment["RUNNER_TEMP"])
-        (folder / "held").unlink()
-        for folder_mode, file_mode, ways in (
-            (0o755, None, "(list)"),
-            (0o700, 0o666, ""),
-            (0o711, 0o600, ""),
-            (0o711, 0o644, "(read)"),
-            (0o711, 0o622, "(append)"),
-            (0o733, 0o600, "(make)"),
-        ):
-            if file_mode is not None:
-                for name in (*"abcdefghijkl", "z"):
-                    (folder / name).write_text("held")
-                    (folder / name).chmod(0o600)
-                (folder / "z").chmod(file_mode)
-            folder.chmod(folder_mode)
-            state = try_canaries(without_landlock.toolbox, outside).states["RUNNER_TEMP"]
-            assert state.endswith(f"{folder} {ways}" if ways else "kept"), (folder_mode, file_mode)
-
-    @pytest.mark.whole
-    @pytest.mark.parametrize(("mode", "end"), [(0o711, "kept"), (0o755, "(list)")])
-    def test_the_parents_temporary_files_are_those_beside_the_workspace(
-        self, without_landlock, outside, open_folder, mode, end
-    ):
-        """Not all of the place for temporary files, which may be one that every tool is given, such as /dev/shm."""
-        source = open_folder / "source"
-        source.mkdir()
-        open_folder.chmod(mode)
-        assert try_canaries(without_landlock.toolbox, replace(outside, checkout=source)).states[TEMPORARY].endswith(end)
-
-    @pytest.mark.whole
-    @pytest.mark.parametrize("name", [b"\xff\xfe", "\u0665 'x' \n \"y\"".encode()])
-    def test_files_of_any_name_are_tried(self, without_landlock, outside, name):
-        folder = Path(outside.environment["RUNNER_TEMP"])
-        (folder / "held").unlink()
-        (folder / os.fsdecode(name)).write_text("held")
-        (folder / os.fsdecode(name)).chmod(0o666)
-        folder.chmod(0o711)
-        state = try_canaries(without_landlock.toolbox, outside).states["RUNNER_TEMP"]
-        assert state == f"reached by shell: {folder} (read, append)"
-
     def test_a_place_that_the_parent_may_not_look_into_is_tried(self, monkeypatch, box, outside, open_folder):
         closed, look = open_folder / "closed" / "folder", Path.stat
 
@@ -227,16 +182,6 @@ class TestWhatIsFound:
         report = try_canaries(without_landlock.toolbox, replace(outside, checkout=source))
         assert reached(report)["the checkout"] == (f"by shell: {source} (list, read), {source}/.git (read)")
         assert source.stat().st_ctime_ns == changed
-
-    @pytest.mark.whole
-    def test_places_that_are_not_here_do_not_count_as_kept(self, without_landlock, open_folder):
-        nothing = Outside(environment={"HOME": "/nowhere"}, run_folder=None, socket_folders=(), docker=("/nowhere",))
-        states = try_canaries(without_landlock.toolbox, nothing).states
-        absent = {location for location, state in states.items() if state == "not here"}
-        assert absent >= {"RUNNER_TEMP", "the run folder", "the parent's home", "the docker socket", "TCP", "UDP"}
-        assert absent >= {"the checkout", "/github/home", "/github/file_commands"}
-        tried = {"a tool's environment", "git's configuration", "the parent in /proc", "abstract sockets", TEMPORARY}
-        assert not absent & tried
 
     def test_a_secret_in_the_environment_is_found_in_every_form_and_refuses_always(self, start, outside):
         encoded = base64.b64encode(b"x-access-token:" + SECRET.encode()).decode()
@@ -281,11 +226,6 @@ class TestWhatIsFound:
             report.demand(Isolation.BEST_EFFORT)
         assert "dbus" not in str(caught.value)
 
-    def test_a_docker_socket_of_a_group_is_closed_to_tools_in_no_group(self, own_user, start, outside, open_folder):
-        with listening(open_folder / "sockets" / "docker.sock", 0o660, group=4321):
-            states = try_canaries(start(isolation=Isolation.BEST_EFFORT).toolbox, outside).states
-        assert states["the docker socket"] == "kept"
-
     @pytest.mark.whole
     @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_SEQPACKET])
     def test_sockets_of_every_type_are_tried(self, without_landlock, outside, open_folder, kind):
@@ -297,12 +237,6 @@ class TestWhatIsFound:
                 server.listen(1)
             assert "other sockets under /run" in reached(try_canaries(without_landlock.toolbox, outside))
 
-    def test_without_a_user_of_its_own_the_parent_is_open_in_spite_of_landlock(self, own_user, start, outside):
-        report = try_canaries(
-            start(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"uid"})).toolbox, outside
-        )
-        assert "environ (read)" in reached(report)["the parent in /proc"]
-
     def test_without_user_and_landlock_everything_of_the_parent_is_open(self, own_user, start, outside):
         box = start(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"uid", "landlock"}))
         report = try_canaries(box.toolbox, outside)
@@ -310,14 +244,6 @@ class TestWhatIsFound:
         assert {"the parent in /proc", "signals to the parent", TEMPORARY} <= reached(report).keys()
         with pytest.raises(IsolationError, match=r"the parent in /proc, .*; the parent's memory, "):
             report.demand(Isolation.BEST_EFFORT)
-
-    @pytest.mark.whole
-    def test_without_a_group_of_its_own_the_parents_group_opens_the_docker_socket(
-        self, own_user, start, outside, open_folder
-    ):
-        box = start(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"gid"}))
-        with listening(open_folder / "sockets" / "docker.sock", 0o660, group=os.getgid()):
-            assert "the docker socket" in reached(try_canaries(box.toolbox, outside))
 
     @pytest.mark.whole
     def test_without_an_environment_of_its_own_the_parents_variables_are_seen(
@@ -399,13 +325,6 @@ def test_a_parent_whose_memory_its_own_user_may_read_is_refused_always(checkout,
 
 
 class TestWhatItLeavesBehind:
-    def test_everything_is_as_before_where_a_tool_reached_it(self, monkeypatch, without_landlock, outside, open_folder):
-        monkeypatch.setattr(tempfile, "tempdir", str(open_folder))
-        before = everything_below(open_folder)
-        report = try_canaries(without_landlock.toolbox, outside)
-        assert reached(report).keys() >= {*FOLDERS, "the parent's home", TEMPORARY}
-        assert everything_below(open_folder) == before
-
     def test_nothing_is_made_anywhere_not_even_for_a_moment(self, start, outside, open_folder):
         box = start()
         folders = [open_folder, *(Path(name) for name in (outside.environment["HOME"], outside.run_folder))]
@@ -413,25 +332,6 @@ class TestWhatItLeavesBehind:
         changed = {folder: folder.stat().st_ctime_ns for folder in folders}
         assert reached(try_canaries(box.toolbox, outside)) == {}
         assert {folder: folder.stat().st_ctime_ns for folder in folders} == changed
-
-
-class TestTheProbe:
-    def ask(self, *attempts: tuple[str, str], **more: object) -> dict:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", str(PROBE), json.dumps(attempts)],
-            capture_output=True,
-            text=True,
-            check=True,
-            **more,
-        )
-        return json.loads(done.stdout)
-
-    def test_tells_of_descriptors_that_it_was_started_with(self, tmp_path):
-        leaked = tmp_path / "leaked"
-        leaked.touch()
-        with leaked.open() as file:
-            assert self.ask(pass_fds=(file.fileno(),))["descriptors"] == [str(leaked)]
-        assert self.ask()["descriptors"] == []
 
 
 def test_it_fits_into_the_smallest_pipe(monkeypatch, start, outside):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -201,21 +200,6 @@ class TestHostileTrees:
         assert info.left_out == (f"huge: has more than {100 * 1024 * 1024} bytes",)
         assert info.bytes < 5000
 
-    def test_a_folder_that_goes_down_without_end_does_no_harm(self, one):
-        folder = os.open(one.folder, os.O_RDONLY)
-        for _ in range(50):
-            os.mkdir("d" * 200, dir_fd=folder)
-            os.chown("d" * 200, one.box.toolbox.uid, one.box.toolbox.gid, dir_fd=folder)
-            folder, above = os.open("d" * 200, os.O_RDONLY, dir_fd=folder), folder
-            os.close(above)
-        os.close(folder)
-        one.sh("echo n > n")
-        info = one.snapshots.take()
-        assert info.problem == ""
-        one.sh("rm n")
-        one.snapshots.restore(info.name)
-        assert (one.folder / "n").exists()
-
     def test_filters_of_the_checkout_are_not_started(self, one):
         one.sh("git config filter.f.clean 'touch ran; cat'; git config filter.f.smudge 'touch ran; cat'")
         one.sh("git config filter.f.process 'touch ran'; echo '* filter=f ident text eol=crlf' > .gitattributes")
@@ -226,17 +210,6 @@ class TestHostileTrees:
         assert (one.folder / "new").read_bytes() == b"$Id$\r\n"
         assert not (one.folder / "ran").exists()
 
-    def test_a_rule_file_that_is_a_pipe_ends_one_snapshot_in_time(self, one, monkeypatch):
-        before = one.snapshots.take()
-        one.sh("mkfifo .gitignore; echo n > n")
-        monkeypatch.setattr("stepflow.sandbox.questions._TAKE_SECONDS", 1.0)
-        info = one.snapshots.take()
-        assert info.problem == "It took longer than 1 s."
-        assert info.name == before.name
-        monkeypatch.undo()
-        one.sh("rm .gitignore")
-        assert one.snapshots.take().problem == ""
-
     @pytest.mark.parametrize("damage", ["echo x > .git/index", "rm .git/index", "chmod 000 .git/index"])
     def test_a_damaged_index_costs_no_more_than_what_was_staged(self, one, damage):
         one.sh("echo n > n; git add n")
@@ -246,18 +219,6 @@ class TestHostileTrees:
         one.sh("rm n")
         one.snapshots.restore(info.name)
         assert (one.folder / "n").read_bytes() == b"n\n"
-
-    def test_an_index_with_a_path_that_leads_into_git_costs_no_more_than_what_was_staged(self, one):
-        one.sh("mkdir .gis; echo n > n; echo h > .gis/h; git add n .gis/h; rm -r .gis")
-        index = one.folder / ".git" / "index"
-        crafted = index.read_bytes()[:-20].replace(b".gis/h", b".git/h")
-        index.write_bytes(crafted + hashlib.sha1(crafted).digest())
-        info = one.snapshots.take()
-        assert info.problem == ""
-        one.sh("rm n")
-        one.snapshots.restore(info.name)
-        assert (one.folder / "n").read_bytes() == b"n\n"
-        assert not (one.folder / ".git" / "h").exists()
 
     def test_a_change_is_kept_whatever_git_is_told_about_files_and_what_it_ignores_is_not(self, one):
         one.sh("echo solid > f; touch -d '1 hour ago' f")
@@ -281,14 +242,6 @@ class TestHostileTrees:
             infos = [one.snapshots.take() for _ in range(2)]
             assert infos[-1].problem == ""
             assert infos[-1].name != first.name
-
-    def test_a_repository_that_was_put_somewhere_else_is_kept_all_the_same(self, one):
-        one.sh("mkdir ignored; echo '*' > ignored/.gitignore; mv .git ignored/d; ln -s ignored/d .git; echo n > n")
-        info = one.snapshots.take()
-        assert info.problem == ""
-        one.sh("rm n")
-        one.snapshots.restore(info.name)
-        assert (one.folder / "n").read_bytes() == b"n\n"
 
     def test_files_that_change_while_they_are_read_do_no_harm(self, one):
         one.box.bash(
@@ -325,11 +278,6 @@ class TestDamagedStores:
         with pytest.raises(StepflowError, match=r"damaged|cannot be read"):
             one.snapshots.restore(name)
         assert (one.folder / "f").read_text() == "third\n"
-
-    @pytest.mark.parametrize("name", ["", "../journal", "x", "0" * 64])
-    def test_a_name_that_is_none_is_told(self, stored, name):
-        with pytest.raises(StepflowError, match=r"no snapshot|cannot be read"):
-            stored[0].snapshots.restore(name)
 
 
 def test_a_full_store_takes_nothing_more(one, monkeypatch):

@@ -84,27 +84,11 @@ def test_a_git_that_is_killed_at_work_costs_one_snapshot(one):
 
 
 def test_a_git_that_hangs_is_ended_and_the_next_one_works(one, monkeypatch):
-    monkeypatch.setattr("stepflow.sandbox.questions._TAKE_SECONDS", 2.0)
+    monkeypatch.setattr("stepflow.run.snapshots._TAKE_SECONDS", 2.0)
     hung = Hung(one)
     assert hung.problem() == "It took longer than 2 s."
     monkeypatch.undo()
     hung.mend()
-
-
-def test_a_git_dies_with_its_launcher(checkout, open_folder):
-    with contextlib.suppress(IsolationError), worked(checkout, open_folder / "run") as one:
-        hung = Hung(one)
-        os.kill(hung.launcher, signal.SIGKILL)
-        hung.join()
-    assert gone_within(10, hung.git)
-
-
-def test_a_tree_of_which_no_snapshot_can_be_taken_ends_no_run(one):
-    one.box.bash("echo .away > .git/info/exclude; mv .git .away; touch .git; echo n > n")
-    assert "git does not know the repository" in one.snapshots.take().problem
-    one.box.bash("rm .git; mv .away .git")
-    info = one.snapshots.take()
-    assert (info.problem, info.files) == ("", 1)
 
 
 @pytest.mark.parametrize("keeps_user", [False, True], ids=["no life", "as ourselves"])

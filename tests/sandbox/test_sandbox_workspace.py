@@ -76,13 +76,6 @@ def test_everything_comes_along_and_no_link_leads_back(checkout: Path) -> None:
     assert links == {"near": "../run.sh", "back": "../hello.txt", "away": "/etc/hostname"}
 
 
-def test_a_link_that_is_committed_stays_as_it_is(checkout: Path) -> None:
-    (checkout / "back").symlink_to(checkout / "hello.txt")
-    git(checkout, "add", "back")
-    git(checkout, "commit", "--quiet", "--message", "link")
-    assert work_in(made_from(checkout), STATUS).splitlines() == [git(checkout, "rev-parse", "HEAD")]
-
-
 @root_only
 def test_files_of_anybody_are_the_tools(checkout: Path) -> None:
     (checkout / "other").write_text("x\n")
@@ -91,15 +84,6 @@ def test_files_of_anybody_are_the_tools(checkout: Path) -> None:
     workspace = made_from(checkout)
     assert (workspace / "other").stat().st_uid == 0
     assert work_in(workspace, "cat other") == "x\n"
-
-
-@pytest.mark.whole
-def test_a_tree_deeper_than_recursion_comes_along(checkout: Path) -> None:
-    deep = "/".join(["d"] * 1200)
-    subprocess.run(["mkdir", "-p", deep], cwd=checkout, check=True)
-    workspace = checkout.parent / "workspace"
-    make_workspace(checkout, workspace)
-    assert subprocess.run(["test", "-d", deep], cwd=workspace, check=False).returncode == 0
 
 
 def test_files_to_log_in_by_are_left_out(checkout: Path) -> None:
@@ -139,13 +123,6 @@ def test_the_folder_is_gone_whatever_was_left_in_it(checkout: Path) -> None:
         (folder / "a").chmod(0o500)
         assert folder.stat().st_mode & 0o777 == (0o711 if os.getuid() == 0 else 0o700)
     assert not folder.exists()
-
-
-def test_a_folder_for_temporary_files_in_the_checkout_is_not_used(checkout: Path, monkeypatch) -> None:
-    (checkout / "tmp").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(checkout / "tmp"))
-    with temporary_folder(checkout) as folder:
-        assert not folder.is_relative_to(checkout)
 
 
 def test_the_room_that_is_needed_is_that_of_the_files_without_git(checkout: Path) -> None:
@@ -242,11 +219,6 @@ def test_a_required_filter_without_its_program_keeps_the_status_clean(checkout: 
     assert work_in(made_from(checkout), "git status --porcelain") == ""
 
 
-def test_an_index_in_two_files_comes_along(checkout: Path) -> None:
-    git(checkout, "update-index", "--split-index")
-    assert work_in(made_from(checkout), STATUS).splitlines() == [git(checkout, "rev-parse", "HEAD")]
-
-
 @pytest.mark.whole
 def test_submodules_and_repositories_in_the_repository_are_ones_of_their_own(checkout: Path) -> None:
     library = add_submodule(checkout)
@@ -294,12 +266,6 @@ def test_a_folder_without_git_is_copied_and_can_become_a_repository(open_folder:
         commit_everything(toolbox)
         assert Box(toolbox, workspace).sh("git ls-files").stdout == "file\n"
     assert not (open_folder / "plain/.git").exists()
-
-
-def test_a_git_folder_that_cannot_be_read_is_told(checkout: Path) -> None:
-    (checkout / ".git/config").write_text("[core\n")
-    with pytest.raises(InputError, match="cannot be copied: git failed"):
-        make_workspace(checkout, checkout.parent / "workspace")
 
 
 @pytest.mark.parametrize("name", ["feature/x", "main"])

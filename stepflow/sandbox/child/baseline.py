@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import IO
 
@@ -21,11 +21,13 @@ from .git import (
     engine_git,
     run_program,
 )
-from .paths import STEP_SECONDS, OperationRefused, key_of, remove
+from .paths import STEP_SECONDS, Key, OperationRefused, key_of, remove
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - whose content is looked at
 _MOST_ENTRIES = 1_000_000
 _SECONDS = 300.0
+#: So many paths are put back one by one; of more, the whole folder is.
+_MOST_PATHS = 500
 #: What is not git's own state, or belongs to a git that is at work.
 _LEFT_OUT = frozenset({"objects", "lfs", "logs"})
 _MOST_BYTES = 512 * 1024 * 1024
@@ -52,37 +54,54 @@ class Baseline:
         now = {folder: _look_at(folder) for folder in self._folders}
         changed = [folder for folder, facts in now.items() if facts is None or facts != self._facts[folder]]
         for folder in changed:
-            # Tools can leave trees that only programs made for it get rid of.
-            _run("chmod", "-R", "u+rwx", folder)
-            _run("find", folder, "-mindepth", "1", "-delete")
-            _unpack(kept, "-P", folder)
+            then, there = self._facts[folder] or {}, now[folder] or {}
+            paths = {path for path in then.keys() | there.keys() if then.get(path) != there.get(path)}
+            try:
+                if not (then and there) or folder in paths or len(paths) > _MOST_PATHS:
+                    raise OSError
+                topmost = [path for path in sorted(paths) if paths.isdisjoint(_folders_above(path))]
+                for path in topmost:
+                    remove(path)
+                if wanted := [path for path in topmost if path in then]:
+                    _unpack(kept, "-P", *wanted)
+            except (OSError, RecursionError):
+                # Tools can leave trees that only programs made for it get rid of.
+                _run("chmod", "-R", "u+rwx", folder)
+                _run("find", folder, "-mindepth", "1", "-delete")
+                _unpack(kept, "-P", folder)
         if changed:
             time.sleep(STEP_SECONDS)
             self._facts |= {folder: _look_at(folder) for folder in changed}
         return [self._folders[folder] for folder in changed]
 
 
-def _look_at(folder: str) -> frozenset[tuple[str, object, object]] | None:
-    """What stands in the folder, with facts that change with it; None where that cannot be told. Of a folder only the
-    mode counts: what is in it has facts of its own."""
-    facts, begun, waiting = set[tuple[str, object, object]](), time.time_ns(), [folder]
+def _folders_above(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
+def _look_at(folder: str) -> dict[str, tuple[int, Key]] | None:
+    """What stands in the folder, by its mode and facts that change with it; None where that cannot be told. Of a folder
+    only the mode counts: what is in it has facts of its own."""
+    facts, begun, waiting = dict[str, tuple[int, Key]](), time.time_ns(), [folder]
     try:
         while waiting:
             above = waiting.pop()
-            facts.add((above, os.lstat(above).st_mode, None))
+            facts[above] = (os.lstat(above).st_mode, None)
             with os.scandir(above) as entries:
                 for entry in entries:
-                    info = entry.stat(follow_symlinks=False)
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
                         continue
+                    info = entry.stat(follow_symlinks=False)
                     key = key_of(info, begun)
-                    if key is None or len(facts) > _MOST_ENTRIES:
+                    if len(facts) > _MOST_ENTRIES:
                         return None
-                    facts.add((entry.path, info.st_mode, key))
+                    # One that was touched a moment ago is like no other.
+                    facts[entry.path] = (info.st_mode, key or (begun, 0, 0, 0, 0))
     except OSError:
         return None
-    return frozenset(facts)
+    return facts
 
 
 class SharedMemory:

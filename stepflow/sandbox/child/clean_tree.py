@@ -214,11 +214,13 @@ class TreeWatch:
             converted = [path for path in raw if path not in changed]
             touched = _touched_files(own, start.commit) - {path for _, path in listed}
             if converted or touched:
+                before = _digests(own, touched)
                 stuck = _write_anew(own, converted, touched, start.attributes)
-                own.write("info/attributes", _BYTE_FOR_BYTE)
-                own.write("index", known.index)
-                own.refresh_index()
-                return self._find(own, known, into, unwritten=frozenset(stuck))
+                if converted or before != _digests(own, touched):
+                    own.write("info/attributes", _BYTE_FOR_BYTE)
+                    own.write("index", known.index)
+                    own.refresh_index()
+                    return self._find(own, known, into, unwritten=frozenset(stuck))
         for path, one in found:
             if one.state == _UNTRACKED:
                 into.untracked.append(one)
@@ -325,6 +327,10 @@ def _write_anew(own: EngineGit, converted: Collection[str], touched: Iterable[st
     with suppress(OperationRefused):
         own.ask("checkout-index", "--force", "--quiet", "-z", "--stdin", stdin=join_paths((*converted, *touched)))
     return [path for path in converted if look(path) == before[path]]
+
+
+def _digests(own: EngineGit, paths: Iterable[str]) -> list[str]:
+    return [digest(os.path.join(own.top, path)) for path in paths]
 
 
 def _folders_above(path: str) -> Iterator[str]:
