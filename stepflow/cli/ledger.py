@@ -58,7 +58,7 @@ def add_ledger_arguments(parser: argparse.ArgumentParser) -> None:
     account = "the account that the runs write as, such as github-actions[bot] (default: that of the token)"
     add_option(parser, "--author", "LOGIN", account)
     add_switch(parser, "--json", "print the ledger as one JSON object (`stepflow schema ledger`)")
-    parser.add_argument("--html", metavar="FILE", help="write a page with plots, too")
+    parser.add_argument("--html", metavar="FILE", help="write a page with a plot, too")
     add_flags(parser, INPUTS)
 
 

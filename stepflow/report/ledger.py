@@ -1,5 +1,5 @@
-"""The ledger: its figures from what was read on GitHub, and the same as a table, as JSON, and as one page with two
-plots, which fetches nothing and runs no script."""
+"""The ledger: its figures from what was read on GitHub, and the same as a table, as JSON, and as one page with a
+plot, which fetches nothing and runs no script."""
 
 from __future__ import annotations
 

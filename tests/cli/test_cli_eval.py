@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -467,22 +466,3 @@ def test_hostile_texts_stay_texts() -> None:
         assert "\x1b" not in line
         assert "##[" not in line
         assert not line.lstrip().startswith("::")
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize(("rate", "verdict"), [(0.3, "worse"), (0.9, "no difference shown")])
-def test_a_planted_worse_definition_is_told_within_forty_cases(
-    project: Path, capsys, rate: float, verdict: str
-) -> None:
-    """The model succeeds by chance, seeded; less often if its prompt leaves out the tests."""
-    for number in range(1, 41):
-        write_case(project, number)
-
-    def by_chance(number: int, has_tests: bool) -> str:
-        return greet(number, Random(f"{number} {has_tests}").random() < (0.9 if has_tests else rate))
-
-    with MessagesApi(agent_that(by_chance), api_key=KEY) as api:
-        found = run_eval(api, capsys, "--cases", "40")
-    assert found["verdict"] == verdict
-    assert len(found["pairs"]) <= 40
-    assert (found["ended"] == "the difference is shown") == (verdict == "worse")
