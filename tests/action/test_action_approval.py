@@ -175,12 +175,6 @@ def test_without_a_read_token_nobody_is_believed_to_be_more_than_a_writer(
     assert len(world.model.bodies) == 1
 
 
-def test_after_a_refusal_the_right_digest_still_counts(world: World, planned: Invocation, folder: Path) -> None:
-    right = digest_in(world)
-    assert say(world, folder, "/stepflow approve 123").outputs["outcome"] == "refused"
-    assert say(world, folder, f"/stepflow approve {right}", solve()[1:]).outputs["outcome"] == "completed"
-
-
 def test_a_rejection_ends_the_run_for_good(world: World, planned: Invocation, folder: Path) -> None:
     right = digest_in(world)
     done = say(world, folder, "/stepflow reject too large a change")

@@ -77,15 +77,6 @@ def test_bots_that_may_start_a_run_are_heard_too(opened: World) -> None:
     assert "I am a robot." in said_to_model(opened)
 
 
-def test_the_checkout_stays_as_it_was(opened: World) -> None:
-    """The work is done in a copy: the checkout is the default branch's, where the agent comes from."""
-    head = git("rev-parse", "HEAD", cwd=opened.checkout)
-    done = follow_up(opened, improve(threads=ANSWERS))
-    assert done.exit_code == 0, done.log
-    assert git("rev-parse", "HEAD", cwd=opened.checkout) == head
-    assert git("status", "--porcelain", cwd=opened.checkout) == ""
-
-
 @pytest.mark.sample
 def test_failed_checks_are_shown_with_the_end_of_their_logs(opened: World) -> None:
     state = opened.github.state

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import time
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -172,45 +171,6 @@ def test_an_issue_takes_as_many_requests_as_the_page_about_thousands_of_issues_s
     page = (Path(__file__).parents[2] / "docs/how-to/recipes.md").read_text(encoding="utf-8")
     writes = [line for line in world.github.writes() if "graphql" not in line]
     assert f"| {len(world.github.requests)}, of which {len(writes)} write |" in page
-
-
-@pytest.mark.timeout(300)
-def test_a_thousand_issues_are_planned_page_by_page_none_lost_and_none_twice(
-    world: World, show: Callable[[str], None]
-) -> None:
-    """A sweep over 1,000 issues among 100 pull requests, as the workflow's runs would do it one after the other."""
-    # The tests above hold such an exchange against GitHub's description; here that would take most of the time.
-    world.github.contract = None
-    add_issues(world, range(8, 1108), body="word " * 300)
-    pulls = set(range(8, 1108, 11))
-    for number in pulls:
-        world.github.state.issues[number]["pull_request"] = True
-    wanted = [number for number in range(7, 1108) if number not in pulls]
-    world.github.fail("GET", "/issues$", 403, "secondary rate limit", headers={"retry-after": "37"}, times=2)
-    reset = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": f"{time.time() + 300:.0f}"}
-    world.github.fail("GET", "/issues$", 403, "API rate limit exceeded", headers=reset)
-    pages, largest, began, after = [], 0, time.monotonic(), ""
-    while True:
-        done = plan(world, after=after)
-        assert done.exit_code == 0, done.log
-        pages.append(numbers(done))
-        largest = max(largest, utf16("".join(done.outputs[each] for each in ("plan", "plan-issues", "plan-next"))))
-        after = done.outputs["plan-next"]
-        if not after:
-            break
-    seconds, requests = time.monotonic() - began, len(world.github.requests)
-    most, waited = max(map(len, pages)), [round(wait) for wait in world.clock.slept]
-    show(f"plan of {len(wanted):,} issues among {len(pulls)} pull requests: {len(pages)} pages of at most {most}")
-    show(f"plan, requests: {requests:,} in all, {requests // len(pages)} for a page; waited for GitHub {waited} s")
-    show(f"plan, outputs: at most {largest:,} bytes of {OUTPUTS:,}; {seconds:.1f} s in all")
-    assert [number for page in pages for number in page] == wanted
-    assert max(map(len, pages)) <= MATRIX
-    assert largest < OUTPUTS
-    # A hundred a request, for each page anew, and three that GitHub turned away.
-    assert requests == len(pages) * 12 + 3
-    assert [round(wait) for wait in world.clock.slept[:2]] == [37, 37]
-    assert 200 < world.clock.slept[2] <= 301
-    assert world.github.writes() == []
 
 
 @pytest.mark.sample(2)

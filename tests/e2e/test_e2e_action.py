@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.repository import BRANCH, git, labeled, lead_to
+from tests.e2e.repository import BRANCH, git, labeled
 from tests.e2e.script import (
     ALL_SECRETS,
     EVENT_CANARY,
-    fix_shortly,
     fix_with_one_forgotten_commit,
 )
 
@@ -23,15 +22,6 @@ if TYPE_CHECKING:
     from tests.e2e.world import World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
-
-CI = """
-on: [pull_request, workflow_dispatch]
-jobs:
-  test:
-    runs-on: ubuntu-latest
-    steps:
-      - run: make test
-"""
 
 
 @pytest.fixture(scope="module")
@@ -148,17 +138,3 @@ def test_the_summary_draws_the_walked_path(fixed: tuple[World, Job]) -> None:
     _, job = fixed
     assert "```mermaid" in job.summary
     assert all(step in job.summary for step in ("initial.issue", "continuation.issue", "closure.issue"))
-
-
-@pytest.mark.weekly  # tests/action has it with every trouble
-def test_a_workflow_of_the_repository_is_started_on_the_branch_of_the_pull_request(
-    new_world: Callable[[], World],
-) -> None:
-    world = new_world()
-    workflows = world.checkout / ".github" / "workflows"
-    (workflows / "ci.yml").write_text(CI)
-    world.use_workflow(lead_to((workflows / "stepflow.yml").read_text(), {"ci-workflow": "ci.yml"}))
-    job = world.run(fix_shortly(), labeled("agent:fixer", secret=EVENT_CANARY))
-    assert (job.exit_code, job.outputs["outcome"]) == (0, "completed"), job.everything
-    assert world.github.state.dispatched == [("ci.yml", BRANCH, git(world.server, "rev-parse", BRANCH))]
-    assert "/actions/workflows/ci.yml?query=branch%3A" in world.comments()[0]["body"]

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 RECIPE = named_block("follow-up workflow", RECIPES)
-REF = 'ref: "${{ github.event.repository.default_branch }}", '
 BRANCH = "stepflow/fix/issue-7"
 PULL = 8
 TITLED = {"title": "Return sizes as numbers", "body": "`parse_size` gave text."}
@@ -161,22 +160,6 @@ def after_checks(opened: World, after_review: Followed) -> Followed:
     return follow(opened, improve(opened, "Mend the check"), event, "workflow_run", run=3)
 
 
-@pytest.fixture(scope="module")
-def after_push(opened: World, after_checks: Followed) -> Followed:
-    """It failed once more, and bob pushes while the agent is at work."""
-
-    def script() -> Iterator[Reply]:
-        *turns, last = improve(opened, "Mend it again")
-        yield from turns
-        tree = git(opened.server, "rev-parse", f"{BRANCH}^{{tree}}")
-        mine = git(opened.server, "commit-tree", tree, "-p", BRANCH, "-m", "Mine")
-        git(opened.server, "update-ref", f"refs/heads/{BRANCH}", mine)
-        yield last
-
-    event = checks_failed(RUN, BRANCH, after_checks.after, secret=EVENT_CANARY)
-    return follow(opened, script(), event, "workflow_run", run=4)
-
-
 def subjects(world: World, commits: str) -> list[str]:
     """Of the commits, the oldest first."""
     return git(world.server, "log", "--reverse", "--format=%s", commits).splitlines()
@@ -222,21 +205,7 @@ def test_failed_checks_are_shown_with_their_log_and_mended_on_top(opened: World,
     assert opened.github.log_store.violations == []
 
 
-@pytest.mark.weekly  # tests/action has it with every change
-def test_nothing_is_pushed_over_a_person_and_the_issue_is_told(opened: World, after_push: Followed) -> None:
-    job = after_push.job
-    assert (job.exit_code, job.outputs["outcome"]) == (1, "refused"), job.everything
-    assert subjects(opened, f"{after_push.before}..{after_push.after}") == ["Mine"]
-    says = f"somebody else has changed the branch {BRANCH} meanwhile"
-    assert says in job.outputs["reason"]
-    assert says in after_push.comment
-    assert len(opened.pulls()) == 1
-
-
-FOLLOW_UPS = [
-    "after_review",
-    *(pytest.param(name, marks=pytest.mark.weekly) for name in ("after_checks", "after_push")),
-]
+FOLLOW_UPS = ["after_review", pytest.param("after_checks", marks=pytest.mark.weekly)]
 
 
 @pytest.fixture(params=FOLLOW_UPS)
@@ -274,19 +243,6 @@ def test_the_checkout_on_the_runner_is_as_it_was(opened: World, followed: Follow
 
 def test_every_request_is_one_that_github_describes(opened: World, followed: Followed) -> None:
     assert opened.github.violations == []
-
-
-@pytest.mark.weekly  # tests/action has it with every change
-def test_a_checkout_of_the_pull_request_is_refused_with_the_line_to_add(opened: World, after_push: Followed) -> None:
-    opened.check_out(BRANCH)
-    workflow = opened.checkout / ".github" / "workflows" / "stepflow.yml"
-    assert REF in workflow.read_text()
-    workflow.write_text(workflow.read_text().replace(REF, ""))
-    event = reviewed(PULL, BRANCH, "And this.", secret=EVENT_CANARY)
-    job = opened.run([], event, event_name="pull_request_review", options=("--bind",))
-    assert (job.exit_code, job.outputs["outcome"]) == (2, "misconfigured"), job.everything
-    assert "ref: '${{ github.event.repository.default_branch }}'" in job.outputs["reason"]
-    assert opened.model_bodies() == []
 
 
 def test_a_hosted_runners_own_files_stay_its_own(opened: World, after_review: Followed) -> None:

@@ -72,13 +72,3 @@ def test_a_pull_request_rehearses_the_agents_without_a_key_and_without_a_token(
     assert (job.exit_code, job.outputs["outcome"], job.outputs["success"]) == wanted, job.everything
     assert "answers" in job.summary
     assert (world.model_bodies(), world.requests_made()) == ([], 0)
-
-
-@pytest.mark.weekly  # the rehearsal of such a pull request begins with it
-def test_a_pull_request_has_the_agents_validated(new_world: Callable[[], World]) -> None:
-    world = new_world()
-    world.use_workflow(named_block("validate workflow", RECIPES))
-    job = world.run([], pull_request(secret=EVENT_CANARY), event_name="pull_request")
-    assert (job.exit_code, job.outputs["outcome"]) == (0, "completed"), job.everything
-    assert "checked closer, fixer" in job.outputs["reason"]
-    assert (world.model_bodies(), world.requests_made()) == ([], 0)

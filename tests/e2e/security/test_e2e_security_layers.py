@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.e2e.hosted_runner import HostedRunner
 
-pytestmark = [pytest.mark.e2e_security, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e_security, pytest.mark.timeout(900)]
 ROOT = (0, 0)
 ONE_OFF = {layer: Configuration(disabled=(layer,)) for layer in LAYERS}
 SEVERAL_OFF = {

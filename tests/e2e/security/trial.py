@@ -70,7 +70,7 @@ def run_driver(
     command += ["--entrypoint=/opt/stepflow/bin/python", runner.image, "-I", "/driver/driver.py"]
     order = json.dumps({name: asdict(configuration) for name, configuration in configurations.items()})
     done = subprocess.run(
-        [*command, order], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300
+        [*command, order], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=800
     )
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     return {name: _tried(results) for name, results in json.loads(done.stdout.splitlines()[-1])["matrix"].items()}
