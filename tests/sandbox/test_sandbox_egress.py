@@ -18,7 +18,7 @@ from toolbox_world import root_only
 
 from stepflow.domain.connection import Connection
 from stepflow.domain.words import Isolation, Network
-from stepflow.errors import IsolationError
+from stepflow.errors import InputError, IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.egress.allowed_hosts import is_public, parse_allowed_hosts
 from stepflow.sandbox.egress.proxy import Internet
@@ -463,6 +463,12 @@ for size in range(1, 60):
 print("all")
 """
 
+    def test_socket_files_are_connected_to_whatever_the_length_of_their_names(self, allow):
+        box = allow("good.example")
+        (box.checkout / "files.py").write_text(self.FILES)
+        done = box.sh("python3 files.py")
+        assert (done.stdout, done.stderr) == ("all\n", "")
+
     def test_the_listener_stays_with_the_parent(self, allow):
         box = allow("good.example")
         links = box.sh("ls -l /proc/self/fd").stdout + box.bash("ls -l /proc/$$/fd").text
@@ -501,6 +507,10 @@ class TestRefusals:
         ):
             Toolbox.start(checkout, options=options)
         assert threading.active_count() == threads
+
+    def test_proxy_variables_are_not_passed_by_hand(self, allow):
+        with pytest.raises(InputError, match="HTTPS_PROXY"):
+            allow("good.example", pass_env={"HTTPS_PROXY": "http://elsewhere"})
 
 
 class TestEntries:

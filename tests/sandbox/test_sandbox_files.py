@@ -192,6 +192,11 @@ class TestLeavingTheCheckout:
             assert "named pipe" in refused(result)
             assert result.seconds < 5
 
+    def test_a_socket_and_a_folder_are_refused(self, box):
+        box.bash("mkdir folder")
+        for result in each_tool(box, "folder"):
+            assert "a folder" in refused(result)
+
     def test_a_device_is_refused(self, box):
         if os.getuid() != 0:
             pytest.skip("only root makes devices")

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from toolbox_world import AS_ROOT, granted, root_only, run_as_other_user, stays_root
+from toolbox_world import AS_ROOT, Box, granted, root_only, run_as_other_user, stays_root
 
 from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.words import Isolation
@@ -62,6 +62,13 @@ class TestEnvironment:
             assert "canary" not in text
         names = {line.partition("=")[0] for line in box.sh("env").stdout.splitlines()}
         assert names - BY_THE_SHELL == ENVIRONMENT
+
+    def test_home_and_tmp_are_private_and_of_the_run(self, box):
+        text = box.sh("stat -c '%a %u' $HOME $TMPDIR; id -u; ls -A $HOME $TMPDIR; dirname $HOME $TMPDIR").stdout
+        home, tmp, uid, *_, folder, same = text.split("\n")[:-1]
+        assert home == tmp == f"700 {uid}"
+        assert folder == same
+        assert str(box.checkout) not in folder
 
     @pytest.mark.sample(5)
     @pytest.mark.parametrize(
@@ -227,6 +234,12 @@ class TestRootParent:
         assert "0" not in lines["Uid"].split() + lines["Gid"].split()
         assert int(lines["CapEff"], 16) == int(lines["CapPrm"], 16) == 0
         assert lines["NoNewPrivs"] == "1"
+
+    def test_two_toolboxes_have_different_users(self, start, open_folder):
+        (open_folder / "other").mkdir()
+        first = ids(start())[0]
+        with Toolbox.start(open_folder / "other") as second:
+            assert ids(Box(second, open_folder / "other"))[0] != first
 
     @pytest.mark.sample(2)
     @pytest.mark.parametrize("file", ["environ", "mem", "maps", "fd", "cwd/"])

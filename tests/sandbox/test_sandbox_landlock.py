@@ -14,7 +14,10 @@ from toolbox_world import AS_ROOT, Box, run_as_other_user, stays_root
 
 import stepflow.sandbox.child
 from stepflow.domain.words import Isolation
+from stepflow.errors import IsolationError
+from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.child import landlock
+from stepflow.sandbox.isolation import ToolboxOptions
 
 SANDBOX = Path(stepflow.sandbox.child.__file__).parent.parent
 NO_LANDLOCK = {"disabled_layers": frozenset({"landlock"}), "isolation": Isolation.BEST_EFFORT}
@@ -96,6 +99,11 @@ class TestOutside:
     def test_system_files_can_be_read_but_not_written(self, shared_box):
         assert shared_box.sh("cat /etc/passwd /proc/version > /dev/null && ls /usr/bin /sys > /dev/null").exit_code == 0
         assert shared_box.sh("echo 0 > /proc/self/oom_score_adj").exit_code != 0
+
+    def test_a_demanded_layer_that_is_left_out_refuses(self, checkout):
+        options = ToolboxOptions(disabled_layers=frozenset({"landlock"}))
+        with pytest.raises(IsolationError, match=r"landlock: switched off"):
+            Toolbox.start(checkout, options=options)
 
 
 class TestInside:

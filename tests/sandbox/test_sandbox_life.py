@@ -147,6 +147,10 @@ def test_when_memory_runs_out_the_tools_are_ended_first_then_the_launcher_then_t
     assert [*map(int, tools)] == [1000] > [int(launcher)] > [int(parent)]
 
 
+def test_tools_cannot_be_ended_later(box):
+    assert box.bash("echo 0 > /proc/self/oom_score_adj; cat /proc/self/oom_score_adj").text.endswith("denied\n1000\n")
+
+
 PARENT = """
 import signal, sys, time
 from pathlib import Path

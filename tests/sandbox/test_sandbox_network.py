@@ -13,6 +13,7 @@ import pytest
 from toolbox_world import Box, reachable_folder, root_only
 
 from stepflow.domain.words import Isolation, Network
+from stepflow.errors import IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.isolation import ToolboxOptions
 
@@ -157,6 +158,10 @@ def test_no_program_gets_out_from_the_shell_or_from_a_validator(closed):
     assert came == []
 
 
+def test_no_tool_inherits_a_socket(closed):
+    assert "socket:" not in closed.sh("ls -l /proc/self/fd").stdout + closed.bash("ls -l /proc/$$/fd").text
+
+
 @root_only
 def test_a_user_of_the_tools_own_keeps_its_unix_sockets(closed):
     script = (
@@ -166,3 +171,8 @@ def test_a_user_of_the_tools_own_keeps_its_unix_sockets(closed):
     )
     (closed.checkout / "unix.py").write_text(script)
     assert closed.sh("python3 unix.py; rm here.sock").stdout == "b'1'\n"
+
+
+def test_a_network_that_cannot_be_closed_is_refused(checkout):
+    with pytest.raises(IsolationError, match="network: switched off"):
+        Toolbox.start(checkout, options=ToolboxOptions(network=Network.NONE, disabled_layers=frozenset({"network"})))

@@ -39,6 +39,20 @@ class TestTree:
             git(box.checkout, "rev-parse", "HEAD^{tree}"),
         )
 
+    @pytest.mark.whole
+    def test_no_program_of_the_checkout_is_run(self, box):
+        box.toolbox.tree()
+        plant = "printf '#!/bin/sh\\ntouch ~/ran\\n' > ~/plant; chmod +x ~/plant; echo '* filter=x' > .gitattributes"
+        box.sh(f"{plant}; git add -A; git commit -qm two; echo x >> hello.txt")
+        box.sh(
+            "git config core.fsmonitor ~/plant; git config filter.x.clean ~/plant; git config filter.x.process ~/plant"
+        )
+        box.sh("git config core.hooksPath ~/hooks; mkdir ~/hooks; cp ~/plant ~/hooks/post-index-change")
+        box.toolbox.tree()
+        bundle(box, box.toolbox.tree().commit)
+        assert box.sh("ls ~/ran").exit_code != 0
+        assert box.sh("git status; ls ~/ran").exit_code == 0
+
     @pytest.mark.parametrize(
         "script",
         [

@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import sys
+import tempfile
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -325,6 +326,13 @@ def test_a_parent_whose_memory_its_own_user_may_read_is_refused_always(checkout,
 
 
 class TestWhatItLeavesBehind:
+    def test_everything_is_as_before_where_a_tool_reached_it(self, monkeypatch, without_landlock, outside, open_folder):
+        monkeypatch.setattr(tempfile, "tempdir", str(open_folder))
+        before = everything_below(open_folder)
+        report = try_canaries(without_landlock.toolbox, outside)
+        assert reached(report).keys() >= {*FOLDERS, "the parent's home", TEMPORARY}
+        assert everything_below(open_folder) == before
+
     def test_nothing_is_made_anywhere_not_even_for_a_moment(self, start, outside, open_folder):
         box = start()
         folders = [open_folder, *(Path(name) for name in (outside.environment["HOME"], outside.run_folder))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -220,6 +221,18 @@ class TestHostileTrees:
         one.snapshots.restore(info.name)
         assert (one.folder / "n").read_bytes() == b"n\n"
 
+    def test_an_index_with_a_path_that_leads_into_git_costs_no_more_than_what_was_staged(self, one):
+        one.sh("mkdir .gis; echo n > n; echo h > .gis/h; git add n .gis/h; rm -r .gis")
+        index = one.folder / ".git" / "index"
+        crafted = index.read_bytes()[:-20].replace(b".gis/h", b".git/h")
+        index.write_bytes(crafted + hashlib.sha1(crafted).digest())
+        info = one.snapshots.take()
+        assert info.problem == ""
+        one.sh("rm n")
+        one.snapshots.restore(info.name)
+        assert (one.folder / "n").read_bytes() == b"n\n"
+        assert not (one.folder / ".git" / "h").exists()
+
     def test_a_change_is_kept_whatever_git_is_told_about_files_and_what_it_ignores_is_not(self, one):
         one.sh("echo solid > f; touch -d '1 hour ago' f")
         one.snapshots.take()
@@ -278,6 +291,11 @@ class TestDamagedStores:
         with pytest.raises(StepflowError, match=r"damaged|cannot be read"):
             one.snapshots.restore(name)
         assert (one.folder / "f").read_text() == "third\n"
+
+    @pytest.mark.parametrize("name", ["", "../journal", "x", "0" * 64])
+    def test_a_name_that_is_none_is_told(self, stored, name):
+        with pytest.raises(StepflowError, match=r"no snapshot|cannot be read"):
+            stored[0].snapshots.restore(name)
 
 
 def test_a_full_store_takes_nothing_more(one, monkeypatch):
