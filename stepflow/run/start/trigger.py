@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -17,6 +17,8 @@ from stepflow.domain.run import ANY_NAME, Issue, name_in
 from stepflow.domain.words import FollowUpKind, StartEvent
 from stepflow.errors import InputError
 from stepflow.run.start.inputs import Inputs
+
+T = TypeVar("T")
 
 #: The associations that may start a run with a comment, or by labeling their own issue. The event may understate one:
 #: a member whose membership is private appears as CONTRIBUTOR or NONE.
@@ -278,8 +280,7 @@ def _trigger_of_event(  # noqa: PLR0911 - one return per event is the table
 
 def _trigger_of_label(event: EventPayload, inputs: Inputs, sender: User, agents: tuple[str, ...]) -> Trigger | Skip:
     label = event.label.name if event.label else ""
-    if (labeled := event.issue or event.pull_request) is None:
-        raise InputError("The labeled event carries no issue.", hint="Check the file that GITHUB_EVENT_PATH names.")
+    labeled = event.issue or _demand(event.pull_request, "issue")
     patterns = [pattern for pattern in inputs.trigger_labels if name_in(label, pattern) is not None]
     if not patterns:
         return Skip(reason=f'the label "{label}" starts no agent; trigger-labels: {", ".join(inputs.trigger_labels)}')
@@ -295,20 +296,17 @@ def _trigger_of_label(event: EventPayload, inputs: Inputs, sender: User, agents:
 
 def _trigger_of_issue(event: EventPayload, inputs: Inputs, sender: User) -> Trigger | Skip:
     """An issue was opened, reopened or assigned, which `start-on` lists."""
-    if event.issue is None:
-        raise InputError("The event carries no issue.", hint="Check the file that GITHUB_EVENT_PATH names.")
+    issue = _demand(event.issue, "issue")
     if not inputs.agent:
         return Skip(reason=f"the event issues.{event.action} names no agent and the input agent is empty")
     if not is_assigned(event.action, event.assignee.login if event.assignee else "", inputs):
         return Skip(reason=f"the issue was not assigned to {inputs.mention}, which the input mention names")
-    return _on_issue(inputs.agent, event, sender, event.issue, "start an agent by their own issue")
+    return _on_issue(inputs.agent, event, sender, issue, "start an agent by their own issue")
 
 
 def _trigger_of_pull_request(event: EventPayload, inputs: Inputs, sender: User) -> Trigger | Skip:
     """A pull request was opened, pushed to or marked as ready, which `start-on` lists."""
-    pull = event.pull_request
-    if pull is None:
-        raise InputError("The event carries no pull request.", hint="Check the file that GITHUB_EVENT_PATH names.")
+    pull = _demand(event.pull_request, "pull request")
     if not inputs.agent:
         return Skip(reason=f"the event pull_request.{event.action} names no agent and the input agent is empty")
     if pull.draft:
@@ -367,17 +365,16 @@ def is_mentioned(name: str | None, text: str) -> bool:
 
 
 def _trigger_of_comment(event: EventPayload, inputs: Inputs, sender: User) -> Trigger | Skip:
-    number = _pull_request_number(event)
-    if event.comment is None or (event.issue is None and number is None):
-        raise InputError("The comment event carries no comment.", hint="Check the file that GITHUB_EVENT_PATH names.")
-    first_line, _, below = event.comment.body.strip().partition("\n")
+    comment, number = _demand(event.comment, "comment"), _pull_request_number(event)
+    issue = None if number else _demand(event.issue, "issue")
+    first_line, _, below = comment.body.strip().partition("\n")
     words = first_line.split()
     reply = _parse_reply(words)
-    if words[:1] != [COMMAND] and is_mentioned(inputs.mention, event.comment.body):
+    if words[:1] != [COMMAND] and is_mentioned(inputs.mention, comment.body):
         if not inputs.agent:
             return Skip(reason="the comment mentions no agent's name and the input agent is empty")
         # The same as the command, with the whole comment as what is said below it.
-        words, below = [COMMAND, "run", inputs.agent], event.comment.body
+        words, below = [COMMAND, "run", inputs.agent], comment.body
     if reply is None and not (words[:2] == [COMMAND, "run"] and (len(words) == 3 or (len(words) == 2 and number))):
         commands = f'"{COMMAND} run <agent>", "{COMMAND} approve <digest>" or "{COMMAND} reject"'
         mention = f" and does not mention @{inputs.mention}" if inputs.mention else ""
@@ -386,13 +383,13 @@ def _trigger_of_comment(event: EventPayload, inputs: Inputs, sender: User) -> Tr
         return Skip(reason="a plan is approved or rejected on the issue, where it is shown")
     if reply and sender.type == "Bot":
         return Skip(reason=f"{sender.login} is a bot, and only people approve")
-    association, action = event.comment.author_association, "start an agent by a comment"
+    association, action = comment.author_association, "start an agent by a comment"
     agent = "" if reply else "".join(words[2:])
     if number:
         command = PullRequestEvent(kind=FollowUpKind.REVIEW, number=number, remark=below.strip(), is_command=True)
         return _mark_unproven(_follow_up(event, sender, command, agent=agent), association, action)
-    trigger = _trigger(agent, event, sender, event.issue, by_writer=association == OWNER)
-    trigger = replace(trigger, reply=reply, start_kind=COMMENT, start_id=event.comment.id)
+    trigger = _trigger(agent, event, sender, issue, by_writer=association == OWNER)
+    trigger = replace(trigger, reply=reply, start_kind=COMMENT, start_id=comment.id)
     return _mark_unproven(trigger, association, action)
 
 
@@ -404,23 +401,18 @@ def _pull_request_number(event: EventPayload) -> int | None:
 
 
 def _trigger_of_review(event: EventPayload, sender: User) -> Trigger | Skip:
-    if event.pull_request is None or event.review is None:
-        raise InputError("The review event carries no review.", hint="Check the file that GITHUB_EVENT_PATH names.")
-    if event.review.state == "approved":
+    pull, review = _demand(event.pull_request, "pull request"), _demand(event.review, "review")
+    if review.state == "approved":
         return Skip(reason="the review approves, so there is nothing to follow up")
-    review = PullRequestEvent(
-        kind=FollowUpKind.REVIEW, number=event.pull_request.number, remark=event.review.body.strip()
-    )
-    trigger = _follow_up(event, sender, review)
+    cause = PullRequestEvent(kind=FollowUpKind.REVIEW, number=pull.number, remark=review.body.strip())
+    trigger = _follow_up(event, sender, cause)
     if sender.type == "Bot":
         return trigger
-    return _mark_unproven(trigger, event.review.author_association, "start an agent by a review")
+    return _mark_unproven(trigger, review.author_association, "start an agent by a review")
 
 
 def _trigger_of_workflow_run(event: EventPayload, sender: User) -> Trigger | Skip:
-    run = event.workflow_run
-    if run is None:
-        raise InputError("The event carries no workflow run.", hint="Check the file that GITHUB_EVENT_PATH names.")
+    run = _demand(event.workflow_run, "workflow run")
     if run.conclusion not in FAILED_CONCLUSIONS or not run.head_branch:
         return Skip(reason=f"the workflow run ended as {run.conclusion or 'nothing'}, so there is nothing to follow up")
     if (head := run.head_repository) is None or head.full_name not in ("", event.repository.full_name):
@@ -432,6 +424,13 @@ def _trigger_of_workflow_run(event: EventPayload, sender: User) -> Trigger | Ski
 
 def _follow_up(event: EventPayload, sender: User, cause: PullRequestEvent, *, agent: str = "") -> Trigger:
     return replace(_trigger(agent, event, sender, by_writer=False), pull_request=cause)
+
+
+def _demand(part: T | None, name: str) -> T:
+    """Return a part of the event that GitHub always sends."""
+    if part is None:
+        raise InputError(f"The event carries no {name}.", hint="Check the file that GITHUB_EVENT_PATH names.")
+    return part
 
 
 def _parse_reply(words: list[str]) -> ApprovalReply | None:
