@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from urllib.parse import unquote
 
-from stepflow.domain.text import ANSI, RemovalKind, RemovedPiece, find_invisible, read_tags, spell_out
+from stepflow.domain.text import ANSI, RemovalKind, RemovedPiece, find_invisible, read_tags, spell_out, strip_unseen
 from stepflow.engine.prompt.github_page import ATTRIBUTES, RESERVED, SHOWN, read_page
 
 #: GitHub's API refuses a longer body of an issue or comment: "body is too long (maximum is 65536 characters)".
@@ -51,7 +51,7 @@ def sanitize(text: str, where: str, *, limit: int = LONGEST_TEXT) -> SanitizedTe
     stripped, seen = strip_unseen(source), strip_unseen(page.text)
     removed = [*_note_unseen(source, where)] or [*_note_unseen(page.text, where)]
     words, seen_words = _Words(stripped), _Words(seen)
-    if words.spelled == seen_words.spelled and not _unseen_runs(html.unescape(stripped)):
+    if words.spelled == seen_words.spelled and not find_invisible(html.unescape(stripped)):
         seen = stripped.strip("\n")
     removed += [
         RemovedPiece(kind=RemovalKind.HIDDEN, where=where, text=piece) for piece in words.missing_from(seen_words)
@@ -98,16 +98,6 @@ def _cut_point(text: str, limit: int) -> int:
     return next((end for end in ends if end > 0), most)
 
 
-def strip_unseen(text: str) -> str:
-    """Remove characters that nobody sees. Those that shape visible ones, such as joiners in scripts and emoji, stay."""
-    parts: list[str] = []
-    at = 0
-    for start, end in _unseen_runs(text):
-        parts.append(text[at:start])
-        at = end
-    return "".join((*parts, text[at:]))
-
-
 def _note_unseen(text: str, where: str) -> Iterator[RemovedPiece]:
     for start, end in _unseen_runs(text):
         run = text[start:end]
@@ -117,13 +107,10 @@ def _note_unseen(text: str, where: str) -> Iterator[RemovedPiece]:
 
 def _unseen_runs(text: str) -> list[tuple[int, int]]:
     """Return the start and end of each run of invisible characters and terminal control sequences."""
-    spans = find_invisible(text)
-    if "\x1b" in text or "\x9b" in text:
-        spans = sorted([*spans, *(match.span() for match in ANSI.finditer(text))])
     runs: list[tuple[int, int]] = []
-    for start, end in spans:
+    for start, end in sorted([*find_invisible(text), *(match.span() for match in ANSI.finditer(text))]):
         if runs and start <= runs[-1][1]:
-            runs[-1] = (runs[-1][0], max(end, runs[-1][1]))
+            runs[-1] = (runs[-1][0], max(runs[-1][1], end))
         else:
             runs.append((start, end))
     return runs
