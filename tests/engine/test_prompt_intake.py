@@ -174,6 +174,10 @@ def test_what_the_page_shows_stays_as_it_is_written(text: str) -> None:
     assert (sanitized.text, sanitized.removed) == (text, ())
 
 
+def test_a_comment_without_words_is_removed_too() -> None:
+    assert sanitize("a <!-- .- -... --> `<!-- b -->`", "body").text == "a  `<!-- b -->`"
+
+
 @pytest.mark.parametrize(("text", "left"), UNSHAPED.values(), ids=UNSHAPED)
 def test_joiners_that_join_nothing_people_see_are_removed_and_counted(text: str, left: str) -> None:
     for sanitized in (sanitize(text, "body"), sanitize_line(text, "title"), sanitize_plain(text, "diff")):

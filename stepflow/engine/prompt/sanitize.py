@@ -51,7 +51,8 @@ def sanitize(text: str, where: str, *, limit: int = LONGEST_TEXT) -> SanitizedTe
     stripped, seen = strip_unseen(source), strip_unseen(page.text)
     removed = [*_note_unseen(source, where)] or [*_note_unseen(page.text, where)]
     words, seen_words = _Words(stripped), _Words(seen)
-    if words.spelled == seen_words.spelled and not find_invisible(html.unescape(stripped)):
+    shows_all = words.spelled == seen_words.spelled and stripped.count("<!") == seen.count("<!")
+    if shows_all and not find_invisible(html.unescape(stripped)):
         seen = stripped.strip("\n")
     removed += [
         RemovedPiece(kind=RemovalKind.HIDDEN, where=where, text=piece) for piece in words.missing_from(seen_words)
