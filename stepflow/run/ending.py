@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from stepflow.boundary.settings import BeyondCap, Refused
 from stepflow.domain.agent.definition import AgentDefinition
+from stepflow.domain.checkout import TOO_MUCH, PageDiffs, StepDiff
 from stepflow.domain.connection import Connection
 from stepflow.domain.effect import EffectKind, Receipt
-from stepflow.domain.event import EffectApplied, Event, Noted, RunFinished, ValidatorRan
+from stepflow.domain.event import (
+    EffectApplied,
+    Entry,
+    Event,
+    IterationStarted,
+    Noted,
+    RunFinished,
+    RunResumed,
+    SnapshotFailed,
+    SnapshotTaken,
+    ValidatorRan,
+)
 from stepflow.domain.json import JsonObject, value_at
 from stepflow.domain.reports.report import AgentResult, RunReport
 from stepflow.domain.words import Outcome, Stage
@@ -39,7 +52,7 @@ from stepflow.run.prepare import Prepared
 from stepflow.run.recorded import JOURNAL
 from stepflow.run.request import RunRequest
 from stepflow.run.scenarios import expect_of_recording
-from stepflow.run.snapshots import Stretches, diffs_of
+from stepflow.run.snapshots import FOLDER, SnapshotStore
 from stepflow.run.start.inputs import Inputs
 from stepflow.telemetry.spans import RunTrace, build_trace
 
@@ -384,3 +397,81 @@ def _recorded_scenario(prepared: Prepared, report: RunReport) -> dict[str, str]:
         expect = expect_of_recording(report, validator_runs, prepared.request.inputs)
     text = prepared.recording.to_yaml(expect)
     return {prepared.request.inputs.record: prepared.request.redactor(text)}
+
+
+#: Limit in characters of all diffs on a page.
+PAGE_LIMIT = 3_000_000
+FAILED = "a snapshot failed here: its changes are shown with the step after it"
+UNKNOWN_START = "what changed before the first snapshot is not known"
+
+
+@dataclass(kw_only=True)
+class Stretch:
+    """The snapshots that were taken in one iteration, in order, and whether one failed."""
+
+    iteration: int
+    names: list[str] = field(default_factory=list)
+    failed: bool = False
+
+
+class Stretches:
+    """Collects the snapshots of each iteration. The first stretch, number 0, is the time before the first iteration."""
+
+    def __init__(self) -> None:
+        self.all = [Stretch(iteration=0)]
+
+    def watch(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """Yield the entries unchanged while collecting their snapshots."""
+        for entry in entries:
+            last = self.all[-1]
+            match entry.event:
+                case IterationStarted(iteration=iteration):
+                    self.all.append(Stretch(iteration=iteration))
+                case SnapshotTaken(name=name):
+                    last.names.append(name)
+                case RunResumed(snapshot=name) if name:
+                    # The resumed run discarded the snapshots after this one.
+                    last.names = last.names[: last.names.index(name) + 1] if name in last.names else []
+                case SnapshotFailed():
+                    last.failed = True
+                case _:
+                    pass
+            yield entry
+
+
+def diffs_of(stretches: Stretches, folder: Path) -> PageDiffs:
+    """Return the diffs of a run folder's iterations, or a note why there are none: without them, the page still shows
+    everything else."""
+    try:
+        return _diffs(stretches.all, SnapshotStore(folder / FOLDER))
+    except InputError as error:
+        return PageDiffs(note=f"The steps are shown without what they changed. {error}")
+
+
+def _diffs(stretches: list[Stretch], store: SnapshotStore) -> PageDiffs:
+    """Read the diffs in order of interest while there is room: the whole run, then steps from both ends inward."""
+    start, *work = stretches
+    taken = [stretch for stretch in work if stretch.names]
+    if not taken:
+        return PageDiffs(steps={one.iteration: StepDiff(notes=(FAILED,)) for one in work if one.failed})
+    run = store.diffs(taken[-1].names[-1]).run
+    unknown = () if start.names else (UNKNOWN_START,)
+    room, diffs, left_out = PAGE_LIMIT - run.size, dict[int, StepDiff](), 0
+    waiting = deque(stretch for stretch in work if stretch.names or stretch.failed)
+    while waiting:
+        stretch = waiting.popleft() if len(diffs) % 2 else waiting.pop()
+        diff = StepDiff()
+        if stretch.names and room <= 0:
+            diff = StepDiff(notes=(TOO_MUCH,))
+            left_out += 1
+        elif stretch.names:
+            diff = store.diffs(stretch.names[-1]).step
+            room -= diff.size
+        notes = (*diff.notes, *((FAILED,) if stretch.failed else ()), *(unknown if stretch is taken[0] else ()))
+        diffs[stretch.iteration] = replace(diff, notes=notes)
+    note = f"What {left_out:,} of {len(diffs):,} steps changed is {TOO_MUCH}." if left_out else ""
+    return PageDiffs(
+        steps={number: diff for number, diff in diffs.items() if diff.files or diff.notes},
+        run=replace(run, notes=(*run.notes, *unknown)),
+        note=note,
+    )

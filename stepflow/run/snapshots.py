@@ -13,9 +13,8 @@ import os
 import re
 import tempfile
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,10 +23,8 @@ from pydantic import TypeAdapter, ValidationError
 from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import MCP_PREFIX
 from stepflow.domain.checkout import (
-    TOO_MUCH,
     CommandRequest,
     CommandResult,
-    PageDiffs,
     SnapshotDiffs,
     SnapshotInfo,
     StepDiff,
@@ -154,8 +151,6 @@ def _size_of(folder: Path) -> int:
 
 #: Name of their folder in the run folder.
 FOLDER = "snapshots"
-#: Limit in characters of all diffs on a page.
-PAGE_LIMIT = 3_000_000
 _HOLDERS = {"blob": "A file of the working tree", "tree": "A name in the working tree"}
 
 
@@ -446,79 +441,3 @@ class SnapshottingPorts:
         result = self.ports.commands.run_command(request)
         self.snapshotter.keep()
         return result
-
-
-FAILED = "a snapshot failed here: its changes are shown with the step after it"
-UNKNOWN_START = "what changed before the first snapshot is not known"
-
-
-@dataclass(kw_only=True)
-class Stretch:
-    """The snapshots that were taken in one iteration, in order, and whether one failed."""
-
-    iteration: int
-    names: list[str] = field(default_factory=list)
-    failed: bool = False
-
-
-class Stretches:
-    """Collects the snapshots of each iteration. The first stretch, number 0, is the time before the first iteration."""
-
-    def __init__(self) -> None:
-        self.all = [Stretch(iteration=0)]
-
-    def watch(self, entries: Iterable[events.Entry]) -> Iterator[events.Entry]:
-        """Yield the entries unchanged while collecting their snapshots."""
-        for entry in entries:
-            last = self.all[-1]
-            match entry.event:
-                case events.IterationStarted(iteration=iteration):
-                    self.all.append(Stretch(iteration=iteration))
-                case events.SnapshotTaken(name=name):
-                    last.names.append(name)
-                case events.RunResumed(snapshot=name) if name:
-                    # The resumed run discarded the snapshots after this one.
-                    last.names = last.names[: last.names.index(name) + 1] if name in last.names else []
-                case events.SnapshotFailed():
-                    last.failed = True
-                case _:
-                    pass
-            yield entry
-
-
-def diffs_of(stretches: Stretches, folder: Path) -> PageDiffs:
-    """Return the diffs of a run folder's iterations, or a note why there are none: without them, the page still shows
-    everything else."""
-    try:
-        return _diffs(stretches.all, SnapshotStore(folder / FOLDER))
-    except InputError as error:
-        return PageDiffs(note=f"The steps are shown without what they changed. {error}")
-
-
-def _diffs(stretches: list[Stretch], store: SnapshotStore) -> PageDiffs:
-    """Read the diffs in order of interest while there is room: the whole run, then steps from both ends inward."""
-    start, *work = stretches
-    taken = [stretch for stretch in work if stretch.names]
-    if not taken:
-        return PageDiffs(steps={one.iteration: StepDiff(notes=(FAILED,)) for one in work if one.failed})
-    run = store.diffs(taken[-1].names[-1]).run
-    unknown = () if start.names else (UNKNOWN_START,)
-    room, diffs, left_out = PAGE_LIMIT - run.size, dict[int, StepDiff](), 0
-    waiting = deque(stretch for stretch in work if stretch.names or stretch.failed)
-    while waiting:
-        stretch = waiting.popleft() if len(diffs) % 2 else waiting.pop()
-        diff = StepDiff()
-        if stretch.names and room <= 0:
-            diff = StepDiff(notes=(TOO_MUCH,))
-            left_out += 1
-        elif stretch.names:
-            diff = store.diffs(stretch.names[-1]).step
-            room -= diff.size
-        notes = (*diff.notes, *((FAILED,) if stretch.failed else ()), *(unknown if stretch is taken[0] else ()))
-        diffs[stretch.iteration] = replace(diff, notes=notes)
-    note = f"What {left_out:,} of {len(diffs):,} steps changed is {TOO_MUCH}." if left_out else ""
-    return PageDiffs(
-        steps={number: diff for number, diff in diffs.items() if diff.files or diff.notes},
-        run=replace(run, notes=(*run.notes, *unknown)),
-        note=note,
-    )

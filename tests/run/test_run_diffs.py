@@ -15,8 +15,8 @@ from stepflow.domain.checkout import STEP_LIMIT, FileDiff, SnapshotDiffs, StepDi
 from stepflow.domain.event import Entry, IterationStarted, SnapshotTaken
 from stepflow.domain.words import Outcome, StepKind
 from stepflow.run import ending
-from stepflow.run.ending import write_page
-from stepflow.run.snapshots import PAGE_LIMIT, SnapshotStore, Stretches, diffs_of
+from stepflow.run.ending import PAGE_LIMIT, Stretches, diffs_of, write_page
+from stepflow.run.snapshots import SnapshotStore
 from tests.report.page_of import PageReader
 from tests.run.stopped_run import SECRET, Run
 from tests.runs.played_run import RUNS, play_case
