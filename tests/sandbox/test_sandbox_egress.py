@@ -463,6 +463,7 @@ for size in range(1, 60):
 print("all")
 """
 
+    @root_only
     def test_socket_files_are_connected_to_whatever_the_length_of_their_names(self, allow):
         box = allow("good.example")
         (box.checkout / "files.py").write_text(self.FILES)
