@@ -22,12 +22,13 @@ from stepflow.report.many_runs import evaluation_json, evaluation_lines, trial_l
 from stepflow.report.safe_text import defuse, one_line
 from stepflow.run.clock import Cancellation, SystemClock, clock_of_services
 from stepflow.run.request import RunRequest, with_retries
+from stepflow.run.start.inputs import COUNT_LIMITS
 from stepflow.run.start.trigger import Trigger
 
 #: Inputs that the user sets for an eval. A case sets the issue.
 INPUTS = (
     *("provider", "model", "scenario", "anthropic-api-key", "anthropic-base-url", "anthropic-workload-identity"),
-    *("max-iterations", "timeout-minutes", "budget-tokens"),
+    *(*COUNT_LIMITS, "timeout-minutes", "budget-tokens"),
     *("isolation", "network", "allowed-hosts", "setup", "apt-packages", "pass-env", "mcp-secrets"),
     *("working-directory", "run-folder", "allow", "read-token", "github-api-url"),
 )

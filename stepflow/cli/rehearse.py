@@ -17,10 +17,11 @@ from stepflow.modes.rehearse import rehearse_agents
 from stepflow.report.document import rehearsal_json
 from stepflow.report.rehearsal import junit_xml, rehearsal_lines, rehearsed_lines
 from stepflow.run.clock import Cancellation
+from stepflow.run.start.inputs import COUNT_LIMITS
 
 #: Inputs that the user sets for a rehearsal. The scenario sets everything else.
 INPUTS = (
-    *("max-iterations", "timeout-minutes"),
+    *(*COUNT_LIMITS, "timeout-minutes"),
     *("isolation", "network", "allowed-hosts", "setup", "apt-packages", "pass-env", "mcp-secrets"),
     *("working-directory", "run-folder", "allow"),
 )

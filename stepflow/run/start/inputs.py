@@ -432,6 +432,8 @@ class Inputs(BaseModel):
         return (*(value.get_secret_value() for value in values), *in_maps)
 
 
+#: Inputs that limit what a run counts; a rehearsal and an eval take them too.
+COUNT_LIMITS = ("max-iterations",)
 #: Fields that the action takes from the runner's environment, or does not have.
 NO_INPUTS = frozenset({"github-api-url", "github-server-url", "structured-output", "record", "debug"})
 
