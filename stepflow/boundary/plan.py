@@ -6,17 +6,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from stepflow.boundary.closing_request import ClosingRequest, RequestedReview, ThreadAnswer, read_closing_request
 from stepflow.boundary.output_filter import LONGEST_TEXT, filter_line, filter_text
 from stepflow.boundary.review import ReviewPlanner
 from stepflow.boundary.settings import (
     BoundarySettings,
+    ClosingRequest,
     CommitsInfo,
     Plan,
+    RequestedReview,
+    ThreadAnswer,
     branch_name,
     branch_problem,
     choose_labels,
     object_to_labels,
+    read_closing_request,
 )
 from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.agent.definition import AgentDefinition

@@ -14,12 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.closing_request import RequestedComment, RequestedReview, read_closing_request
 from stepflow.boundary.github_failures import FORBIDDEN, NOT_FOUND, UNPROCESSABLE, WriteFailed
 from stepflow.boundary.github_types import Comment, PullRequest, Review
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_text
 from stepflow.boundary.own_texts import Marker, find_own_comment, mark_comment, marker_word, read_marker, without_marker
-from stepflow.boundary.settings import Refused
+from stepflow.boundary.settings import Refused, RequestedComment, RequestedReview, read_closing_request
 from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.effect import (
     DiffSide,

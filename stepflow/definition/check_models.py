@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from stepflow.definition.file_models import AtLeastOne, AtLeastZero, Registry, StepSettings
-from stepflow.definition.file_values import inside
+from stepflow.definition.shapes import inside
 from stepflow.domain.agent.agent_settings import NULL_ALLOWED, Code, FileModel, PathPart, refuse
 from stepflow.domain.json import JsonValue
 from stepflow.domain.words import Dialect

@@ -12,7 +12,7 @@ from pydantic import (
 )
 
 from stepflow.definition.diagnostics import format_value
-from stepflow.definition.file_values import PathTemplate, dotted, inside
+from stepflow.definition.shapes import PathTemplate, dotted, inside
 from stepflow.domain.agent.agent_settings import (
     LARGEST_OUTPUT,
     NULL_ALLOWED,

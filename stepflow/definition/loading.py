@@ -34,7 +34,7 @@ from stepflow.definition.graph import (
     check_verdict_fits,
     lost_values,
 )
-from stepflow.definition.mcp import LockedServers, check_servers, read_lock
+from stepflow.definition.mcp import LOCK_FILE, LockedServers, check_servers, read_lock
 from stepflow.definition.old_names import to_new_names
 from stepflow.definition.parsing import Pointer
 from stepflow.definition.prompts import GatePrompts, Supply, read_system_prompt
@@ -176,7 +176,7 @@ class _AgentLoader:
         """The definition without its problems; None when the agent has any error."""
         registry, problems = self.read_registry()
         is_sound = not self.diagnostics.failed
-        if self.agent is not None:
+        if self.agent is not None and (self.agent.mcp_servers or self.folder.has(LOCK_FILE)):
             self.locked = read_lock(self.agent, self.folder)
         if registry is None or self.agent is None or not is_sound:
             return None
@@ -200,7 +200,8 @@ class _AgentLoader:
         """Check and compile the files; None when the agent has an error."""
         if agent.known:
             check_agent(agent, self.folder)
-        check_servers(agent)
+        if agent.mcp_servers:
+            check_servers(agent)
         verdict = build_verdict(agent, self.folder, allow_custom=self.options.get("allow_custom_verdict", False))
         system_prompt = read_system_prompt(agent, self.folder)
         guidance, skills = GuidanceFiles(self.repository, agent), read_skills(self.repository, agent)

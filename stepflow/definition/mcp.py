@@ -137,8 +137,6 @@ class LockedServers:
 def read_lock(agent: Agent, folder: AgentFolder) -> LockedServers:
     """The agent's servers with the tools that its lock file pins."""
     servers, problems = agent.mcp_servers, agent.problems
-    if not servers and not folder.has(LOCK_FILE):
-        return LockedServers()
     lock = problems.diagnostics.of(LOCK_FILE)
     fix = f"Run `stepflow mcp lock {folder.name}`, read what it changed, and commit it."
     entries = _read_entries(folder, lock, fix) if folder.has(LOCK_FILE) else {}

@@ -7,15 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TypeVar, get_args, get_origin
+from typing import Annotated, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, ValidationError, ValidationInfo
+from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, format_value, hint, owner
+from stepflow.definition.folder import unsafe_reason
 from stepflow.definition.parsing import Pointer, node_at, read_yaml
-from stepflow.domain.agent.agent_settings import Code, FileModel
+from stepflow.domain.agent.agent_settings import Code, FileModel, refuse
 from stepflow.domain.json import JsonObject
 
 
@@ -186,3 +188,56 @@ _WORDS = {
     "enum": ("be one of {expected}", "Use one of these words."),
     "literal_error": ("be one of {expected}", "Use one of these words."),
 }
+
+
+def is_dotted(path: str) -> bool:
+    """Whether a string is names separated by dots."""
+    return all(part and part == part.strip() for part in path.split("."))
+
+
+def dotted(code: str, message: str, fix: str = "Write names with dots between them.") -> AfterValidator:
+    """Check that a string is a dotted path; `message` has `{}` in its place."""
+
+    def check(value: str) -> str:
+        if value.strip() and not is_dotted(value):
+            raise refuse(code, message.format(value), fix)
+        return value
+
+    return AfterValidator(check)
+
+
+def inside(message: str, fix: str = "Name a place inside the agent folder.") -> AfterValidator:
+    """Check that a path cannot lead out of its folder; `message` has `{}` in place of the path, and what is wrong with
+    it goes to its end."""
+
+    def check(path: str) -> str:
+        if reason := unsafe_reason(path):
+            raise refuse("SF109", f"{message.format(path)} {reason}", fix)
+        return path
+
+    return AfterValidator(check)
+
+
+#: The placeholders of a path template.
+TEMPLATE_PARTS = ("c1", "c2", "c3", "edition", "adaptation")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+def fill_path(template: str, parts: dict[str, str]) -> str:
+    """The path that a sound template gives; a part that is not given is empty."""
+    return _BRACES.sub(lambda match: parts.get(match[1], ""), template)
+
+
+def _check_template(template: str, info: ValidationInfo) -> str:
+    written = f'"{to_camel(info.field_name or "")}" is "{template}"'
+    unknown = [part for part in _BRACES.findall(template) if part not in TEMPLATE_PARTS]
+    if unknown or re.search(r"[{}]", _BRACES.sub("", template)):
+        fault = f'"{{{unknown[0]}}}" is not part of an address' if unknown else "a brace is unmatched"
+        fix = f"Use only {', '.join('{' + part + '}' for part in TEMPLATE_PARTS)}."
+        raise refuse("SF514", f"{written}: {fault}", fix)
+    if reason := unsafe_reason(fill_path(template, dict.fromkeys(TEMPLATE_PARTS, "x"))):
+        raise refuse("SF109", f"{written}, which {reason}", "Name a place inside the agent folder.")
+    return template
+
+
+PathTemplate = Annotated[str, AfterValidator(_check_template)]

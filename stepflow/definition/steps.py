@@ -14,7 +14,6 @@ from stepflow.definition.diagnostics import FileProblems, closest_match, hint, l
 from stepflow.definition.file_models import GateEntry, GateRegistry, StepEntry, StepSettings
 from stepflow.definition.mcp import LOCK_FILE, LockedServers
 from stepflow.definition.parsing import Pointer, node_at
-from stepflow.definition.schema_paths import Held, look_into
 from stepflow.definition.schemas import SchemaFolder
 from stepflow.domain.agent.agent_settings import (
     KNOWN_TOOL_NAMES,
@@ -27,6 +26,7 @@ from stepflow.domain.agent.agent_settings import (
 from stepflow.domain.agent.definition import Gate, SourceText, StepCheck, StepPrompt, Transition
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, Dialect, Intent, Permission, PermissionMode, StepKind
+from stepflow.engine.answer_schema import Held, look_into
 from stepflow.engine.prompt.variables import handoff_variable
 from stepflow.errors import Severity
 

@@ -14,7 +14,6 @@ from pathlib import Path, PurePosixPath
 from stepflow.definition.agent import Agent
 from stepflow.definition.diagnostics import FileProblems
 from stepflow.definition.file_models import GUIDANCE_OFF, GateRegistry, Registry
-from stepflow.definition.file_values import fill_path
 from stepflow.definition.folder import (
     AgentFolder,
     FileRefused,
@@ -26,6 +25,7 @@ from stepflow.definition.folder import (
     walk_files,
 )
 from stepflow.definition.parsing import Pointer, YamlFault, read_yaml
+from stepflow.definition.shapes import fill_path
 from stepflow.domain.agent.agent_settings import SKILL_FILE, GitHubSettings, Skill
 from stepflow.domain.agent.definition import SourceText
 from stepflow.domain.words import ClosureAction, StepKind

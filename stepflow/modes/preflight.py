@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.settings import Refused, branch_of, check_actor
+from stepflow.definition.agent import check_arguments
 from stepflow.definition.rule_of_two import RULE_OF_TWO, find_exposures
 from stepflow.domain.agent.agent_settings import Rung
 from stepflow.domain.agent.definition import AgentDefinition, count_problems, effective_tools, guidance_files
@@ -45,7 +46,6 @@ from stepflow.run.request import (
     narrow_network,
     toolbox_options,
 )
-from stepflow.run.start.arguments import check_arguments
 from stepflow.run.start.inputs import BoundaryMode, Inputs
 from stepflow.run.workspace import open_toolbox, open_workspace, outside_of, toolbox_in_copy
 from stepflow.sandbox.isolation import Layer, ToolboxOptions

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Protocol, cast
 
 from stepflow.boundary.github_types import SimilarIssue
+from stepflow.definition.agent import check_arguments
 from stepflow.definition.builtin import PREFIX, NewCheck
 from stepflow.definition.folder import FileRefused, find_agents, read_below, text_of, walk_files
 from stepflow.definition.loading import load_agent
@@ -58,7 +59,6 @@ from stepflow.run.recorded import PreviousRun
 from stepflow.run.request import RunRequest, circumstances_of, describe_network, narrow_network
 from stepflow.run.resume import check_reply, find_previous_run, resumed_request
 from stepflow.run.scenarios import load_scenario
-from stepflow.run.start.arguments import check_arguments
 from stepflow.run.start.inputs import BoundaryMode, Inputs
 from stepflow.run.start.trigger import PullRequestEvent
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.boundary.closing_request import ThreadAnswer, read_closing_request
+from stepflow.boundary.settings import ThreadAnswer, read_closing_request
 from stepflow.definition.builtin import builtin_root
 from stepflow.definition.loading import load_agent
 from stepflow.domain.agent.definition import AgentDefinition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepflow.boundary.closing_request import ClosingRequest, ThreadAnswer, read_closing_request
+from stepflow.boundary.settings import ClosingRequest, ThreadAnswer, read_closing_request
 from stepflow.domain.json import JsonValue
 
 DONE = {"thread": "PRRT_1", "applied": True, "why": "The name says more now."}

@@ -14,13 +14,12 @@ import pytest
 from cmarkgfm.cmark import Options, github_flavored_markdown_to_html
 
 from stepflow.boundary.apply import ApplyResult
-from stepflow.boundary.closing_request import RequestedComment, RequestedReview
 from stepflow.boundary.failure import confirm_receipts
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.plan import plan_effects
 from stepflow.boundary.review import find_suggestions
-from stepflow.boundary.settings import Plan
+from stepflow.boundary.settings import Plan, RequestedComment, RequestedReview
 from stepflow.domain.effect import EffectKind, Receipt, SubmitReview, SuggestionResults, TriedSuggestion
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import DiffLines, Issue, ReviewedFile, ReviewedPull

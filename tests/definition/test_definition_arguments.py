@@ -8,10 +8,10 @@ import pytest
 import yaml
 from load_cases import Case, cases, edit_json
 
+from stepflow.definition.agent import check_arguments
 from stepflow.definition.loading import load_agent
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.errors import Problem
-from stepflow.run.start.arguments import check_arguments
 
 TABLE = yaml.safe_load((Path(__file__).parent / "arguments.yaml").read_text(encoding="utf-8"))
 VALID = {case.name: case for case in cases("valid")}

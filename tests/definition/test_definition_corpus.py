@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from load_cases import Case, cases
 
+from stepflow.definition.agent import check_arguments
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import load_agent, validate_agent
 from stepflow.errors import DefinitionError, Problem, Severity
-from stepflow.run.start.arguments import check_arguments
 
 
 def locations_of(problems: tuple[Problem, ...]) -> list[dict]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from stepflow.definition.agent import OPTIONAL, REQUIRED
+from stepflow.definition.agent import OPTIONAL, REQUIRED, check_arguments
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import load_agent, validate_agent
 from stepflow.definition.old_names import CONDITION_NAMES, MOVES, OLD_VERDICT_TYPES, TOP_NAMES
@@ -18,7 +18,6 @@ from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, VerdictType
 from stepflow.engine.extract import EXTRACTORS
 from stepflow.engine.prompt.render import TEMPLATE_KEYS
 from stepflow.errors import Example, LintRule, Problem
-from stepflow.run.start.arguments import check_arguments
 from tests.definition.load_cases import Case, cases
 from tests.docs.page import ROOT
 from tests.docs.reference_words import (
