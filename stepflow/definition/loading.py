@@ -194,14 +194,18 @@ class _AgentLoader:
         model: type[GateRegistry | CheckRegistry] = GateRegistry if dialect is Dialect.GATE else CheckRegistry
         return to_new_names(document).read(model, problems)
 
-    def compile(
-        self, registry: GateRegistry | CheckRegistry, agent: Agent, problems: FileProblems
-    ) -> AgentDefinition | None:
-        """Check and compile the files; None when the agent has an error."""
+    def check_agent_file(self, agent: Agent) -> None:
+        """Check `agent.json` by itself."""
         if agent.known:
             check_agent(agent, self.folder)
         if agent.mcp_servers:
             check_servers(agent)
+
+    def compile(
+        self, registry: GateRegistry | CheckRegistry, agent: Agent, problems: FileProblems
+    ) -> AgentDefinition | None:
+        """Check and compile the files; None when the agent has an error."""
+        self.check_agent_file(agent)
         verdict = build_verdict(agent, self.folder, allow_custom=self.options.get("allow_custom_verdict", False))
         system_prompt = read_system_prompt(agent, self.folder)
         guidance, skills = GuidanceFiles(self.repository, agent), read_skills(self.repository, agent)
