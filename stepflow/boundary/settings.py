@@ -18,11 +18,11 @@ from stepflow.boundary.own_texts import PullRequestAuthor, marker_word
 from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.effect import DiffSide, Effect, ReviewVerdict, describe_place
-from stepflow.domain.json import JsonObject, JsonValue, value_at
+from stepflow.domain.json import JsonObject, JsonValue, map_texts, value_at
 from stepflow.domain.reports.ledger import DIGEST_DIGITS, RunRecord
 from stepflow.domain.run import ANY_NAME, FollowUp, Issue, ReviewedPull, RunFacts, name_in
 from stepflow.domain.secrets import Redactor
-from stepflow.domain.text import Spent
+from stepflow.domain.text import Spent, replace_surrogates
 from stepflow.domain.words import ClosureAction, OnFailure, Outcome, Permission
 from stepflow.errors import BoundaryError
 
@@ -360,7 +360,8 @@ class ClosingRequest(_Requested):
 
 def read_closing_request(answer: JsonObject | None) -> ClosingRequest:
     """Read the requests in a closing answer."""
-    reader = _AnswerReader(answer or {})
+    readable = {key: map_texts(value, replace_surrogates) for key, value in (answer or {}).items()}
+    reader = _AnswerReader(readable)
     return ClosingRequest(
         closure_action=reader.choice("closure_action", ClosureAction),
         labels_add=tuple(reader.items("issue.labels.add", _Word, "a label's name", "label names")),

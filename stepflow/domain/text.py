@@ -348,3 +348,8 @@ class Spent:
 
     def __str__(self) -> str:
         return f"{'at least ' if self.at_least else ''}{usd(self.usd)}"
+
+
+def replace_surrogates(text: str) -> str:
+    """Return the text with U+FFFD for each half of a surrogate pair, which no file and no request can hold."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -21,6 +21,7 @@ from stepflow.domain.conversation import (
     has_images,
 )
 from stepflow.domain.json import JsonObject, JsonValue, value_at
+from stepflow.domain.text import replace_surrogates
 from stepflow.domain.words import Provider, Strategy
 from stepflow.model.faults import CALL_ERRORS, fault_of, overdue_fault
 from stepflow.model.http_client import BrokenAnswer, bounded_call
@@ -242,7 +243,7 @@ def _json(message: BaseModel) -> JsonObject:
 def _make_sound(value: object) -> object:
     match value:
         case str():
-            return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+            return replace_surrogates(value)
         case dict():
             return {_make_sound(key): _make_sound(inner) for key, inner in value.items()}
         case list() | tuple():

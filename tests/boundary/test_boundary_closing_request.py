@@ -53,3 +53,8 @@ def test_of_two_answers_to_one_thread_the_first_counts() -> None:
     request = read(DONE, {**DONE, "thread": " PRRT_1 ", "applied": False}, NOT_DONE)
     assert request.threads == ANSWERS
     assert request.warnings == ("The closing answer's `threads` answers 'PRRT_1' twice: the first answer counts.",)
+
+
+def test_half_a_surrogate_pair_is_replaced() -> None:
+    asked = read_closing_request({"comment": "half \ud800 a character", "labels": {}})
+    assert (asked.comment, asked.warnings) == ("half \ufffd a character", ())

@@ -29,6 +29,7 @@ from stepflow.domain.text import (
     code_span,
     find_invisible,
     read_tags,
+    replace_surrogates,
     spell_out,
     strip_unseen,
 )
@@ -395,8 +396,7 @@ def sanitize_plain(text: str, where: str) -> SanitizedText:
 
 
 def _with_plain_breaks(text: str) -> str:
-    readable = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return readable.replace("\r\n", "\n").replace("\r", "\n").translate(_UNREADABLE)
+    return replace_surrogates(text).replace("\r\n", "\n").replace("\r", "\n").translate(_UNREADABLE)
 
 
 def _beginning(text: str) -> str:
