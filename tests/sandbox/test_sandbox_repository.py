@@ -72,6 +72,16 @@ class TestTree:
         box.toolbox.tree()
         assert time.monotonic() - begun < 20
 
+    def test_a_personal_configuration_that_is_a_pipe_does_not_count(self, box):
+        before = box.toolbox.tree()
+        assert box.sh("mkfifo ~/.gitconfig").exit_code == 0
+        assert box.toolbox.tree() == before
+
+    def test_a_pipe_among_files_of_gits_is_named(self, box):
+        box.toolbox.tree()
+        assert box.sh("mkfifo .git/pipe").exit_code == 0
+        assert ".git/pipe' is not a regular file" in box.toolbox.tree().problem
+
     def test_the_users_index_stays_as_it_is(self, box):
         box.sh("echo s > staged; git add staged")
         before = (box.checkout / ".git/index").read_bytes()

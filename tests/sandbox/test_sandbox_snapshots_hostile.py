@@ -247,6 +247,24 @@ class TestHostileTrees:
         one.snapshots.restore(info.name)
         assert ((one.folder / "f").read_text(), (one.folder / "new").read_text()) == ("shaky\n", "new\n")
 
+    def test_a_rule_file_that_is_a_pipe_ends_one_snapshot_in_time(self, one, monkeypatch):
+        before = one.snapshots.take()
+        one.sh("mkfifo .gitignore; echo n > n")
+        monkeypatch.setattr("stepflow.run.snapshots._TAKE_SECONDS", 1.0)
+        info = one.snapshots.take()
+        assert info.problem == "It took longer than 1 s."
+        assert info.name == before.name
+        monkeypatch.undo()
+        one.sh("rm .gitignore")
+        assert one.snapshots.take().problem == ""
+
+    @pytest.mark.parametrize("file", ["shallow", "config", "info/exclude", "refs/heads/x"])
+    def test_a_pipe_in_the_place_of_a_file_of_gits_is_named_at_once(self, one, file):
+        one.sh(f"rm -f .git/{file}; mkfifo .git/{file}; echo n > n")
+        info = one.snapshots.take()
+        assert f".git/{file}" in info.problem
+        assert info.seconds < 60
+
     def test_a_private_repository_that_the_tools_damage_is_made_anew(self, one):
         first = one.snapshots.take()
         place = '$(dirname "$TMPDIR")/snapshots'

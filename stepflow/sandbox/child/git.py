@@ -8,11 +8,12 @@ import os
 import re
 import select
 import shutil
+import stat
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from .paths import OperationRefused, read_regular
@@ -48,6 +49,8 @@ _MOST_NEW = 20_000
 #: So many paths of one kind are listed.
 FILES_LIMIT = 1000
 _LONG_LISTS = 64 * 1024 * 1024
+#: So deep git would wait for a pipe, a socket or a device as if it were a file of its own.
+_DEPTH = 3
 _CONFIG = {
     40: b"[core]\n\trepositoryformatversion = 0\n\tbare = false\n",
     64: b"[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectFormat = sha256\n",
@@ -183,6 +186,26 @@ def join_paths(paths: Iterable[str | bytes]) -> bytes:
     return b"".join(os.fsencode(path) + b"\0" for path in paths)
 
 
+def refuse_to_wait(dot_git: str) -> None:
+    """Refuses a git folder where git would wait for a pipe, a socket or a device as if it were a file of its own."""
+    if found := _find_special(dot_git, _DEPTH):
+        raise OperationRefused(f"{found!r} is not a regular file, so git would wait there.")
+
+
+def _find_special(path: str, depth: int) -> str:
+    """The first pipe, socket or character device there, links followed; empty for none."""
+    with suppress(OSError):
+        mode = os.stat(path).st_mode
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode):
+            return path
+        if depth and stat.S_ISDIR(mode):
+            with os.scandir(path) as entries:
+                # A regular file is told without a look at it.
+                inner = [entry.path for entry in entries if not entry.is_file(follow_symlinks=False)]
+            return next(filter(None, (_find_special(one, depth - 1) for one in inner)), "")
+    return ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Repository:
     """The repository of a work tree, with the folder of its objects, its history's `shallow` ends, and the `alternates`
@@ -213,7 +236,9 @@ class Repository:
 
     def head(self) -> tuple[str, str]:
         """The commit that HEAD stands on, and the branch if it stands on one. Raises `OperationRefused`."""
-        environment = {"GIT_DIR": os.path.join(self.top, GIT), "GIT_WORK_TREE": self.top, **NO_CONFIGURATION}
+        dot_git = os.path.join(self.top, GIT)
+        refuse_to_wait(dot_git)
+        environment = {"GIT_DIR": dot_git, "GIT_WORK_TREE": self.top, **NO_CONFIGURATION}
         git = GitProgram(top=self.top, environment=environment, seconds=_HEAD_SECONDS)
         ended = git.run("rev-parse", "--verify", "HEAD", fine=(0, 128))
         if ended.exit_code:

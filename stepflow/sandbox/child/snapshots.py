@@ -26,6 +26,7 @@ from .git import (
     Sink,
     config_variables,
     join_paths,
+    refuse_to_wait,
     run_program,
 )
 from .paths import Key, OperationRefused, key_of, size_of
@@ -145,6 +146,7 @@ class SnapshotRepository:
 
     def make(self) -> None:
         """Make the repository anew. It has no index yet."""
+        refuse_to_wait(f"{self.checkout}/.git")
         names = ("objects", "shallow", "index", "config", "info/exclude")
         places = [word for name in names for word in ("--git-path", name)]
         words = ("rev-parse", "--show-object-format", "--path-format=absolute", *places)
@@ -222,6 +224,8 @@ class SnapshotRepository:
             seen, changed = self._look(limit, limit)
             if changed == 0 and seen == self.taken:
                 return seen
+        else:
+            refuse_to_wait(f"{self.checkout}/.git")
         state = self._read(name)
         # Paths that lead elsewhere are refused by this.
         self._own("read-tree", name, env={"GIT_INDEX_FILE": f"{self.folder}/index.checked"})
@@ -251,6 +255,7 @@ class SnapshotRepository:
         branch = commit = staged = ""
         forced = list[bytes]()
         if self.has_repository:
+            refuse_to_wait(f"{self.checkout}/.git")
             commit, branch = self._ask_head()
             staged, forced = self._look_at_staged(commit)
         changed, left_out = self._ask_changed()
