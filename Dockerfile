@@ -22,9 +22,10 @@ COPY ${REQUIREMENTS} /requirements.txt
 RUN python3 -m venv --without-pip /opt/stepflow \
  && python3 -m pip --python /opt/stepflow/bin/python install --quiet --no-compile --require-hashes -r /requirements.txt \
  && find /opt/stepflow -name '*.so' -exec strip --strip-unneeded {} + \
- && rm -r /opt/stepflow/lib/python3*/site-packages/mypyc /opt/stepflow/bin/mypyc /opt/stepflow/bin/[Aa]ctivate*
+ && rm -r /opt/stepflow/lib/python3*/site-packages/mypyc /opt/stepflow/bin/mypyc /opt/stepflow/bin/[Aa]ctivate* \
+      /opt/stepflow/lib/python3*/site-packages/mypy/test /opt/stepflow/lib/python3*/site-packages/*/tests
 # Bytecode of the largest only for what a run loads, which is a third of it: these lines load it, and Python keeps what it compiled.
-RUN /opt/stepflow/bin/python -m compileall -qq -x '/(anthropic|mypy|pygments|mcp|mcp_types|starlette|uvicorn|click|opentelemetry|google/(protobuf|api|rpc|type|logging|longrunning))/' /opt/stepflow/lib \
+RUN /opt/stepflow/bin/python -m compileall -qq -x '/(anthropic|mypy|pygments|pycparser|rich|mcp|mcp_types|starlette|uvicorn|click|opentelemetry|google/(protobuf|api|rpc|type|logging|longrunning))/' /opt/stepflow/lib \
  && /opt/stepflow/bin/mypy --cache-dir /dev/null --command 'import sys' \
  && /opt/stepflow/bin/python -I -c "import mcp, mcp.client.streamable_http" \
  && /opt/stepflow/bin/python -I -c "from opentelemetry.exporter.otlp.proto.http import metric_exporter, trace_exporter" \

@@ -15,7 +15,7 @@ from tests.e2e.repository import git
 from tests.telemetry.journals import PLAUSIBLE
 
 #: Bytes of the image with Node.js, git and Python, unpacked and compressed.
-MOST_BYTES, MOST_COMPRESSED = 560_000_000, 200_000_000
+MOST_BYTES, MOST_COMPRESSED = 550_000_000, 200_000_000
 
 # The first test waits for the image to be built.
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
