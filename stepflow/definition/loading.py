@@ -21,12 +21,12 @@ from stepflow.definition.agent import (
     read_rungs,
 )
 from stepflow.definition.builtin import BUILTIN, PREFIX, NewCheck, builtin_root
-from stepflow.definition.check_dialect import CheckPrompts, add_aliases, read_check_steps
-from stepflow.definition.check_models import CheckRegistry
+from stepflow.definition.check_dialect import CheckPrompts, CheckRegistry, add_aliases, read_check_steps
 from stepflow.definition.diagnostics import Diagnostics, FileProblems, list_words
 from stepflow.definition.file_models import GateRegistry, Registry, StepEntry, StepSettings
 from stepflow.definition.folder import AgentFolder, Located, NoAgent, locate_agent, read_object, unsafe_reason
 from stepflow.definition.graph import (
+    Entries,
     add_edges,
     check_approvals,
     check_entries,
@@ -225,13 +225,7 @@ class _AgentLoader:
             taken = run_variable_names(agent.verdict_type) | agent.file.parameters.keys()
             add_aliases(checked, owners, taken, problems)
         entries = check_entries(registry, nodes, agent.verdict_type, problems)
-        lost: dict[tuple[str, str], str] = {}
-        if not self.diagnostics.failed:
-            check_graph(nodes.flow, entries, registry.dialect, problems)
-            lost = lost_values(nodes.flow, entries, {name: step_id for name, (step_id, _) in owners.items()})
-        check_verdict_fits(nodes, entries, agent.verdict_type, problems)
-        check_approvals(nodes.flow, entries, problems)
-        check_bounds(agent, nodes.flow.values(), problems)
+        lost = _check_flow(nodes, entries, owners, agent, problems, dialect=registry.dialect)
         StepTools(agent, self.locked or LockedServers(), problems).read(nodes.flow.values())
         for node in nodes.flow.values():
             node.guidance = guidance.of_step(node.entry.guidance, node.at / "guidance", problems)
@@ -326,6 +320,26 @@ def _check_names(registry: GateRegistry | CheckRegistry, agent: Agent, problems:
         for key in (*MODEL_KEYS, "tools"):
             if to_snake(key) in entry.model_fields_set:
                 problems.note_idle(at / key, f'"{key}" has no effect where a command answers instead of the model')
+
+
+def _check_flow(
+    nodes: Nodes[StepSettings],
+    entries: Entries,
+    owners: Mapping[str, tuple[str, str]],
+    agent: Agent,
+    problems: FileProblems,
+    *,
+    dialect: Dialect,
+) -> dict[tuple[str, str], str]:
+    """Check how the steps fit together, and return the values that can be missing where a prompt names them."""
+    lost: dict[tuple[str, str], str] = {}
+    if not problems.diagnostics.failed:
+        check_graph(nodes.flow, entries, dialect, problems)
+        lost = lost_values(nodes.flow, entries, {name: step_id for name, (step_id, _) in owners.items()})
+    check_verdict_fits(nodes, entries, agent.verdict_type, problems)
+    check_approvals(nodes.flow, entries, problems)
+    check_bounds(agent, nodes.flow.values(), problems)
+    return lost
 
 
 def _open_schemas(registry: Registry, agent: Agent, folder: AgentFolder, problems: FileProblems) -> SchemaFolder:

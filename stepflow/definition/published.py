@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
-from stepflow.definition.check_models import CheckRegistry
+from stepflow.definition.check_dialect import CheckRegistry
 from stepflow.definition.file_models import AgentFile, GateRegistry
 from stepflow.definition.shapes import field_notes, fields_of
 from stepflow.domain.agent.agent_settings import NULL_ALLOWED, FileModel

@@ -310,7 +310,7 @@ def _step(schema: JsonValue, part: str) -> list[JsonValue] | str:
     values = schema.get("enum")
     if isinstance(values, list) and not any(isinstance(value, dict) and part in value for value in values):
         return f'can have no "{part}"'
-    inner = _named(schema, part) if "object" in kinds else _item(schema, int(part))
+    inner = _find_property(schema, part) if "object" in kinds else _find_item(schema, int(part))
     members = schema.get("allOf")
     for step in [_step(member, part) for member in members] if isinstance(members, list) else ():
         if isinstance(step, str):
@@ -327,7 +327,7 @@ def _step(schema: JsonValue, part: str) -> list[JsonValue] | str:
     return inner
 
 
-def _named(schema: JsonObject, part: str) -> list[JsonValue] | str:
+def _find_property(schema: JsonObject, part: str) -> list[JsonValue] | str:
     properties, rest = schema.get("properties"), schema.get("additionalProperties")
     named = properties if isinstance(properties, dict) else {}
     if part in named:
@@ -337,7 +337,7 @@ def _named(schema: JsonObject, part: str) -> list[JsonValue] | str:
     return [rest] if isinstance(rest, dict) else []
 
 
-def _item(schema: JsonObject, index: int) -> list[JsonValue]:
+def _find_item(schema: JsonObject, index: int) -> list[JsonValue]:
     listed, others = schema.get("prefixItems"), schema.get("items", True)
     if isinstance(others, list):  # as draft 7 has it
         listed, others = others, schema.get("additionalItems", True)

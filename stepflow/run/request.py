@@ -27,9 +27,10 @@ from stepflow.errors import InputError
 from stepflow.ports import Clock
 from stepflow.run.start.inputs import BoundaryMode, Inputs
 from stepflow.run.start.trigger import Trigger
+from stepflow.sandbox.child.git import BRANCHES
 from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts
 from stepflow.sandbox.environment import SYSTEM_PATH, variables_for
-from stepflow.sandbox.host_git import HEADS, head_commit, pushed_branch
+from stepflow.sandbox.host_git import head_commit, pushed_branch
 from stepflow.sandbox.isolation import ToolboxOptions
 
 #: Variables and folders that say where the job's other steps can write. `/github` is where the runner mounts its files
@@ -107,7 +108,7 @@ class RunRequest:
         """The branch that the run's commits build on: the checked-out branch if the server has it too, otherwise the
         branch that the workflow was started on. Empty for a tag, or when neither is known."""
         ref = self.environment.get("GITHUB_REF", "")
-        started_on = ref.removeprefix(HEADS) if ref.startswith(HEADS) else ""
+        started_on = ref.removeprefix(BRANCHES) if ref.startswith(BRANCHES) else ""
         return pushed_branch(self.checkout) or started_on
 
     def base_branch(self, agent: AgentDefinition) -> str:

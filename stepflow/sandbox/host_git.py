@@ -13,7 +13,6 @@ from stepflow.domain.checkout import excludes_branch
 from stepflow.errors import BoundaryError, InputError
 from stepflow.sandbox.child.git import BRANCHES, NO_CONFIGURATION
 
-HEADS = BRANCHES
 #: Nothing of the user's configuration may run or rewrite anything.
 _QUIET = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "maintenance.auto=false")
 #: Looking at a repository that somebody else owns is harmless, and configuration of this machine is not the checkout's.
@@ -115,7 +114,7 @@ def head_commit(repository: Path) -> str:
 
 def pushed_branch(repository: Path) -> str:
     """The branch that is checked out, where the remote `origin` had one of this name when it was asked last."""
-    name = ask_git(repository, "symbolic-ref", "--quiet", "HEAD", may_fail=True).removeprefix(HEADS)
+    name = ask_git(repository, "symbolic-ref", "--quiet", "HEAD", may_fail=True).removeprefix(BRANCHES)
     known = name and ask_git(
         repository, "rev-parse", "--quiet", "--verify", f"refs/remotes/origin/{name}", may_fail=True
     )
@@ -206,17 +205,17 @@ def bring_branch(repository: Path, bundle: Path, branch: str) -> str:
     """Fetch the commits of the bundle as a branch of this name, or with a number behind it; the name. Neither the work
     tree nor any branch that is there changes. Raises `BoundaryError` when git cannot."""
     name, number = branch, 1
-    while run_git(repository, "rev-parse", "--quiet", "--verify", f"{HEADS}{name}", may_fail=True):
+    while run_git(repository, "rev-parse", "--quiet", "--verify", f"{BRANCHES}{name}", may_fail=True):
         number += 1
         name = f"{branch}-{number}"
-    run_git(repository, *_FETCH, str(bundle), f"HEAD:{HEADS}{name}", settings=_CHECKED)
+    run_git(repository, *_FETCH, str(bundle), f"HEAD:{BRANCHES}{name}", settings=_CHECKED)
     return name
 
 
 def has_commits(repository: Path, bundle: Path) -> bool:
     """Whether a branch of the repository holds the commits of the bundle."""
     commit = run_git(repository, "bundle", "list-heads", str(bundle), "HEAD", may_fail=True).partition(" ")[0]
-    return bool(commit and run_git(repository, "for-each-ref", "--contains", commit, HEADS, may_fail=True))
+    return bool(commit and run_git(repository, "for-each-ref", "--contains", commit, BRANCHES, may_fail=True))
 
 
 @dataclass(frozen=True, kw_only=True)

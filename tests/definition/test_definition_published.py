@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from load_cases import DEFINITIONS, Case, cases, edit_json
 
-from stepflow.definition import check_models, file_models
+from stepflow.definition import check_dialect, file_models
 from stepflow.definition.agent import DEFAULT_REGISTRY
 from stepflow.definition.loading import DEFAULT_FORMAT_RETRIES, DEFAULT_SCHEMAS_BASE
 from stepflow.definition.published import agent_schema, check_schema, gate_schema, registry_schema
@@ -33,7 +33,7 @@ ABSTRACT = (FileModel, file_models.Registry, file_models.ModelSettings, file_mod
 def models() -> dict[str, type[FileModel]]:
     return {
         name: model
-        for name, model in (vars(agent_settings) | vars(file_models) | vars(check_models)).items()
+        for name, model in (vars(agent_settings) | vars(file_models) | vars(check_dialect)).items()
         if isinstance(model, type) and issubclass(model, FileModel) and model not in ABSTRACT
     }
 

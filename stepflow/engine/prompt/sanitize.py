@@ -116,7 +116,7 @@ def read_page(markdown: str) -> VisibleText:
     extensions, rendering = _options()
     names = Counter[str]()
 
-    def tell_apart(match: re.Match[str]) -> str:
+    def make_unique(match: re.Match[str]) -> str:
         name = match[1].casefold()
         names[name] += 1
         number = "".join(DIGITS[int(digit)] for digit in str(names[name]))
@@ -124,7 +124,7 @@ def read_page(markdown: str) -> VisibleText:
 
     source = _BOX.sub(r"\1", _DEEP.sub(r"\1", _SMALL_DECLARATION.sub(f"<{APART}", _SWAPPED.sub(_swap, markdown))))
     # How many characters references may add is counted from the length of the text; GitHub's renderer counts from this.
-    source = "\n" * 100_000 + _FOOTNOTE.sub(tell_apart, source)
+    source = "\n" * 100_000 + _FOOTNOTE.sub(make_unique, source)
     rendered = re.sub(f"[{APART}{DIGITS}]", "", comrak.render_markdown(source, extensions, None, rendering))
     shown = nh3.clean(
         _SWAPPED.sub(_swap, rendered),
