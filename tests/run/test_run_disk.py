@@ -7,6 +7,7 @@ import json
 import resource
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -21,29 +22,28 @@ from tests.run.stopped_run import Run
 pytestmark = pytest.mark.whole
 
 
-@pytest.fixture(autouse=True)
-def limit_back() -> Iterator[None]:
-    """What a test does to the largest file that this process may write ends with it."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def full_at(run: Run, kind: type, *, more_bytes: int = 20) -> Callable[[Entry], None]:
+@contextmanager
+def full_at(run: Run, kind: type, *, more_bytes: int = 20) -> Iterator[Callable[[Entry], None]]:
     """A listener that lets no file of this process grow beyond the journal's size and so many bytes, as a full disk
-    would, from the first event of a kind on."""
+    would, from the first event of a kind on until the block ends: pytest reports a test before it ends its fixtures,
+    and may write that to a file."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def listen(entry: Entry) -> None:
         if isinstance(entry.event, kind):
             size = run.journal.stat().st_size if more_bytes else 0
-            resource.setrlimit(resource.RLIMIT_FSIZE, (size + more_bytes, resource.RLIM_INFINITY))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size + more_bytes, before[1]))
 
-    return listen
+    try:
+        yield listen
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_disk_that_is_full_ends_the_run_with_a_message_and_a_whole_journal(run: Run) -> None:
     entries: list[Entry] = []
-    result = run.play(full_at(run, StepAnswered), entries.append)
+    with full_at(run, StepAnswered) as full:
+        result = run.play(full, entries.append)
     assert result.report.outcome is Outcome.INTERNAL_ERROR
     assert result.reason.startswith("Flow loop: The journal ")
     assert "File too large. Free space on the disk of the run folder" in result.reason
@@ -66,7 +66,8 @@ def test_a_disk_that_is_full_before_the_run_is_no_bug_of_ours() -> None:
 
 
 def test_reports_that_cannot_be_written_are_named_in_the_log_and_nothing_else_suffers(run: Run) -> None:
-    result = run.play(full_at(run, RunFinished, more_bytes=0))
+    with full_at(run, RunFinished, more_bytes=0) as full:
+        result = run.play(full)
     assert result.report.outcome is Outcome.COMPLETED
     assert f"[Run] {run.folder}/report.json could not be written: File too large" in "\n".join(run.log)
     assert read_journal(run.journal)[-1].event.event == "run_finished"
