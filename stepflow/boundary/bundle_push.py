@@ -6,7 +6,6 @@ the commits, or GitHub's API writes and signs them: `commits: verified`.
 
 from __future__ import annotations
 
-import re
 import tempfile
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +32,7 @@ from stepflow.boundary.github_failures import CONFLICT, NOT_FOUND, UNPROCESSABLE
 from stepflow.boundary.github_types import Account, CommitNow
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES, Refused
+from stepflow.domain.bundle import TAKE_PACK_IN, Bundle
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
@@ -43,11 +43,6 @@ MOST_BRANCHES = 20
 #: How far below its tip a branch is followed. Commits of the base that lie deeper count as the branch's own, so that
 #: the branch is left alone.
 DEPTH = 1000
-LONGEST_HEADER = 1024 * 1024
-#: Git checks the pack itself: `index-pack --strict` does so in every version, fetching from a bundle only in some.
-_HEADER = re.compile(rb"# v[23] git bundle\n(?:@object-format=sha(?:1|256)\n)?(?:[-0-9a-f].*\n)+\n")
-_PREREQUISITE = re.compile(rb"(?m)^-([0-9a-f]{40,64})\b")
-_TIP = re.compile(rb"(?m)^([0-9a-f]{40,64}) HEAD$")
 #: Statuses of the API when somebody else was faster. GraphQL errors without a known type count as 400, and a moved ref
 #: may be among them; a deleted one is 404.
 _SOMEBODY_WAS_FASTER = (400, NOT_FOUND, CONFLICT)
@@ -220,7 +215,7 @@ class BundlePush:
             if strangers := bundle.builds_on - {self.base_commit}:
                 raise Refused(f"the commits build on {', '.join(sorted(strangers))}, not on the run's base only")
             try:
-                git.run("index-pack", "--stdin", "--fix-thin", "--strict", stdin=file)
+                git.run(*TAKE_PACK_IN, "--strict", stdin=file)
             except GitFailed as exc:
                 raise Refused(f"the commits are not sound ({exc.said})") from exc
         if self.tree and tree_of(git, bundle.tip) != self.tree:
@@ -288,24 +283,11 @@ class BundlePush:
         return {} if self.issue is None else {"Stepflow-Issue": str(self.issue)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bundle:
-    """The header of a bundle."""
-
-    tip: str
-    builds_on: frozenset[str]
-
-
 def read_bundle(file: IO[bytes]) -> Bundle:
-    """Read the header and stop at the pack. `file` must be unbuffered, so that another process can continue."""
-    begin = file.tell()
-    header = _HEADER.match(file.read(LONGEST_HEADER))
-    tip = _TIP.search(header[0]) if header else None
-    if header is None or tip is None:
+    """Read the header and stop at the pack. Raises `Refused` for what is no bundle."""
+    if (bundle := Bundle.read(file)) is None:
         raise Refused("what the workspace handed over is not a git bundle.")
-    file.seek(begin + header.end())
-    builds_on = frozenset(oid.decode() for oid in _PREREQUISITE.findall(header[0]))
-    return Bundle(tip=tip[1].decode(), builds_on=builds_on)
+    return bundle
 
 
 @dataclass(frozen=True, kw_only=True)

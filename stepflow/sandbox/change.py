@@ -15,7 +15,7 @@ from stepflow.domain.proof import ChangedTestFile, ChangeTrees, Hunk
 from stepflow.domain.text import count
 from stepflow.errors import BoundaryError, InputError
 from stepflow.sandbox.child.git import NO_CONFIGURATION, PLAIN_ENVIRONMENT
-from stepflow.sandbox.host_git import ask_git, run_git
+from stepflow.sandbox.host_git import ask_git, fetch_bundle, run_git
 from stepflow.sandbox.workspace import object_folders
 
 #: Byte for byte as git has it, with lines that say where they are even without any around them.
@@ -29,6 +29,8 @@ _AS_A_WHOLE = re.compile(r"^(?:new file|deleted file|rename|copy|old mode|GIT bi
 #: Where a branch usually begins.
 _MAIN_BRANCHES = ("origin/HEAD", "origin/main", "origin/master", "main", "master")
 _FETCH_ALL = "Fetch the whole history: with actions/checkout, `fetch-depth: 0`."
+#: A folder of ours may belong to somebody else.
+_TRUSTED = ("safe.directory=*",)
 _IDENTITY = {
     f"GIT_{who}_{what}": value
     for who in ("AUTHOR", "COMMITTER")
@@ -107,7 +109,7 @@ class ChangeRepository:
 
     def fetch(self, bundle: Path) -> str:
         """Take the commits of a bundle in, checked by git; gives the last one."""
-        self._ask("-c", "fetch.fsckObjects=true", "fetch", "--quiet", "--no-tags", str(bundle), "HEAD")
+        fetch_bundle(self._nothing, bundle, "HEAD", settings=_TRUSTED, extra_env=self._environment)
         return self._ask("rev-parse", "--verify", "FETCH_HEAD^{commit}")
 
     def copy_tree(self, tree: str, folder: Path) -> str:
@@ -262,16 +264,15 @@ class ChangeRepository:
         """The tree of a commit."""
         return self._ask("rev-parse", "--verify", f"{commit}^{{tree}}")
 
+    @property
+    def _environment(self) -> dict[str, str]:
+        # Git edits no index without a work tree.
+        where = {"GIT_DIR": str(self.folder), "GIT_WORK_TREE": str(self._nothing)}
+        return {**where, **NO_CONFIGURATION, **PLAIN_ENVIRONMENT}
+
     def _ask(self, *words: str, may_fail: bool = False, extra_env: dict[str, str] | None = None) -> str:
-        environment = {
-            "GIT_DIR": str(self.folder),
-            # Git edits no index without a work tree.
-            "GIT_WORK_TREE": str(self._nothing),
-            **NO_CONFIGURATION,
-            **PLAIN_ENVIRONMENT,
-            **(extra_env or {}),
-        }
-        return run_git(self._nothing, *words, may_fail=may_fail, settings=("safe.directory=*",), extra_env=environment)
+        environment = {**self._environment, **(extra_env or {})}
+        return run_git(self._nothing, *words, may_fail=may_fail, settings=_TRUSTED, extra_env=environment)
 
 
 def edit_lines(data: bytes, suggestions: Iterable[Suggestion]) -> bytes | str:

@@ -8,7 +8,9 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
+from stepflow.domain.bundle import TAKE_PACK_IN, Bundle
 from stepflow.domain.checkout import excludes_branch
 from stepflow.errors import BoundaryError, InputError
 from stepflow.sandbox.child.git import BRANCHES, NO_CONFIGURATION
@@ -55,8 +57,7 @@ _OWN = (
     ("gc", "auto", "0"),
     ("maintenance", "auto", "false"),
 )
-_FETCH = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
-_CHECKED = ("fetch.fsckObjects=true",)
+_BRANCH_ALONE = ("--no-write-fetch-head", "--no-recurse-submodules")
 
 
 def run_git(
@@ -65,6 +66,7 @@ def run_git(
     may_fail: bool = False,
     settings: tuple[str, ...] = (),
     extra_env: Mapping[str, str] | None = None,
+    stdin: IO[bytes] | int = subprocess.DEVNULL,
 ) -> str:
     """What git prints, without the line break at its end. Raises `BoundaryError` where it fails and may not."""
     given = [word for setting in (*_QUIET, *settings) for word in ("-c", setting)]
@@ -74,7 +76,7 @@ def run_git(
             ["git", *given, *words],  # noqa: S607 - the user's own git
             cwd=repository,
             env=environment | {"LC_ALL": "C"} | dict(extra_env or {}),
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             capture_output=True,
             encoding="utf-8",
             errors="surrogateescape",
@@ -201,6 +203,26 @@ def local_branch(agent: str, issue: int | None, run_id: str) -> str:
     return f"stepflow/{agent}/{f'issue-{issue}' if issue else f'run-{run_id}'}"
 
 
+def fetch_bundle(
+    repository: Path,
+    bundle: Path,
+    refspec: str,
+    *options: str,
+    settings: tuple[str, ...] = (),
+    extra_env: Mapping[str, str] | None = None,
+) -> None:
+    """Fetch the commits of a bundle into a repository. Nothing of it arrives there where git would call one of its
+    objects an error; then, and for what is no bundle, raises `BoundaryError`."""
+    with bundle.open("rb", buffering=0) as file:
+        if Bundle.read(file) is None:
+            raise BoundaryError(f"git cannot read {bundle}: it is not a bundle.")
+        # Not `--strict`: a partial clone lacks objects of its own. The fetch looks whether all that it needs is there.
+        take_in = (*TAKE_PACK_IN, "--fsck-objects")
+        run_git(repository, *take_in, settings=settings, extra_env=extra_env, stdin=file)
+    fetch = ("fetch", "--quiet", "--no-tags", *options, str(bundle), refspec)
+    run_git(repository, *fetch, settings=settings, extra_env=extra_env)
+
+
 def bring_branch(repository: Path, bundle: Path, branch: str) -> str:
     """Fetch the commits of the bundle as a branch of this name, or with a number behind it; the name. Neither the work
     tree nor any branch that is there changes. Raises `BoundaryError` when git cannot."""
@@ -208,7 +230,7 @@ def bring_branch(repository: Path, bundle: Path, branch: str) -> str:
     while run_git(repository, "rev-parse", "--quiet", "--verify", f"{BRANCHES}{name}", may_fail=True):
         number += 1
         name = f"{branch}-{number}"
-    run_git(repository, *_FETCH, str(bundle), f"HEAD:{BRANCHES}{name}", settings=_CHECKED)
+    fetch_bundle(repository, bundle, f"HEAD:{BRANCHES}{name}", *_BRANCH_ALONE)
     return name
 
 
@@ -239,7 +261,7 @@ def move_branch(repository: Path, bundle: Path, before: CheckedOut) -> str:
     nothing has changed, where it is not what was checked out `before`, or where files are in the way."""
     if not before.branch or checked_out(repository) != before:
         return ""
-    run_git(repository, *_FETCH, str(bundle), "HEAD", settings=_CHECKED)
+    fetch_bundle(repository, bundle, "HEAD", *_BRANCH_ALONE)
     commit = run_git(repository, "bundle", "list-heads", str(bundle), "HEAD").partition(" ")[0]
     try:
         run_git(repository, "merge", "--quiet", "--ff-only", "--no-stat", commit)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from stepflow.errors import BoundaryError
+from stepflow.sandbox.change import ChangeRepository
 from stepflow.sandbox.host_git import bring_branch, checked_out, move_branch
 from tests.checkout import git
 
@@ -69,3 +72,69 @@ def test_the_branch_that_is_checked_out_is_moved_where_it_still_stands_there(tmp
         assert (repository / "first").read_text() == "first\n"
     else:
         assert (git("rev-parse", "HEAD", cwd=repository), git("status", "--porcelain", cwd=repository)) == now
+
+
+def _bring(repository: Path, bundle: Path) -> object:
+    return bring_branch(repository, bundle, BRANCH)
+
+
+def _move(repository: Path, bundle: Path) -> object:
+    return move_branch(repository, bundle, checked_out(repository))
+
+
+def _judge(repository: Path, bundle: Path) -> object:
+    return ChangeRepository(bundle.with_suffix(".change"), repository).fetch(bundle)
+
+
+#: Commits that `git fsck` calls an error, as the shell in a workspace writes them on top of HEAD.
+UNSOUND = {
+    "no space before the date": "git cat-file commit HEAD | sed 's/> [0-9]/>0/' | git hash-object -t commit -w"
+    " --literally --stdin",
+    "no author": "git cat-file commit HEAD | sed /^author/d | git hash-object -t commit -w --literally --stdin",
+    "a folder .git": "tree=$(printf '40000 .git\\0' | cat - raw | git hash-object -t tree -w --literally --stdin);"
+    " git commit-tree -p HEAD -m evil $tree",
+    "two entries of one name": "entry() { printf '40000 a\\0'; cat raw; }; tree=$( (entry; entry) |"
+    " git hash-object -t tree -w --literally --stdin); git commit-tree -p HEAD -m evil $tree",
+}
+
+
+@pytest.mark.parametrize("unsound", UNSOUND)
+@pytest.mark.parametrize("way_in", [_bring, _move, _judge], ids=["a new branch", "the branch in place", "a judge"])
+def test_a_commit_that_git_calls_an_error_comes_into_no_repository(
+    tmp_path: Path, way_in: Callable[[Path, Path], object], unsound: str
+) -> None:
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    git("init", "--quiet", cwd=repository)
+    git("commit", "--quiet", "--allow-empty", "--message", "Begin", cwd=repository)
+    git("clone", "--quiet", str(repository), "workspace", cwd=tmp_path)
+    workspace = tmp_path / "workspace"
+    oid = git("rev-parse", "HEAD^{tree}", cwd=workspace).strip()
+    (workspace / "raw").write_bytes(bytes.fromhex(oid))
+    made = ["sh", "-e", "-c", f"oid=$({UNSOUND[unsound]}); git update-ref refs/heads/evil $oid; echo $oid"]
+    done = subprocess.run(made, cwd=workspace, check=True, env=os.environ | AUTHOR, capture_output=True, text=True)
+    evil = done.stdout.strip()
+    git("update-ref", "--no-deref", "HEAD", evil, cwd=workspace)
+    bundle = tmp_path / "evil.bundle"
+    git("bundle", "create", "--quiet", str(bundle), "origin/HEAD..HEAD", "HEAD", cwd=workspace)
+    before = git("for-each-ref", cwd=repository), git("rev-parse", "HEAD", cwd=repository)
+    with pytest.raises(BoundaryError, match="fsck error in packed object"):
+        way_in(repository, bundle)
+    assert (git("for-each-ref", cwd=repository), git("rev-parse", "HEAD", cwd=repository)) == before
+    held = subprocess.run(["git", "cat-file", "-e", evil], cwd=repository, check=False, capture_output=True)
+    assert held.returncode != 0, "the object is in the user's repository"
+
+
+def test_commits_come_into_a_clone_that_lacks_files_of_its_history(tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    git("init", "--quiet", cwd=full)
+    git("config", "uploadpack.allowFilter", "true", cwd=full)
+    (full / "old").write_text("old\n")
+    git("add", ".", cwd=full)
+    git("commit", "--quiet", "--message", "Begin", cwd=full)
+    bundle = bundle_of(full, tmp_path, "first")
+    url = full.as_uri()
+    git("clone", "--quiet", "--filter=blob:none", "--no-checkout", url, "partial", cwd=tmp_path)
+    assert bring_branch(tmp_path / "partial", bundle, BRANCH) == BRANCH
+    assert git("log", "-1", "--format=%s", BRANCH, cwd=tmp_path / "partial").strip() == "first"
