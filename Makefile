@@ -19,8 +19,8 @@ $(BIN)/python:
 	@echo "Setting stepflow up in $(VENV); this takes about half a minute, once …"
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run: requirements.txt pyproject.toml | $(BIN)/python
-	@$(PIP) --require-hashes -r requirements.txt
+$(VENV)/.run: requirements/run.txt pyproject.toml | $(BIN)/python
+	@$(PIP) --require-hashes -r requirements/run.txt
 	@$(PIP) --no-deps -e .
 	@touch $@
 
@@ -28,8 +28,8 @@ $(VENV)/.run: requirements.txt pyproject.toml | $(BIN)/python
 $(VENV)/path/stepflow: | $(VENV)/.run
 	@mkdir -p $(@D) && ln -sf ../bin/stepflow $@
 
-$(VENV)/.dev: requirements-dev.txt $(VENV)/.run
-	$(PIP) --require-hashes -r requirements-dev.txt
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.run
+	$(PIP) --require-hashes -r requirements/dev.txt
 	@touch $@
 
 demo: $(VENV)/.run $(VENV)/path/stepflow ## run the main job on the scripted model: no key, no network
@@ -48,15 +48,15 @@ whole: $(VENV)/.dev ## slow tests that need no Docker: properties on 100 example
 	STEPFLOW_PROPERTIES=$(PROPERTIES) $(BIN)/python -m pytest -n 3 -m "properties or whole and not alone $(SLOW)"
 	$(BIN)/python -m pytest -m "alone $(SLOW)"
 
-$(VENV)/.browser: requirements-browser.txt $(VENV)/.dev
-	$(PIP) --require-hashes -r requirements-browser.txt
+$(VENV)/.browser: requirements/browser.txt $(VENV)/.dev
+	$(PIP) --require-hashes -r requirements/browser.txt
 	@touch $@
 
 browser: $(VENV)/.browser ## report.html and the job summary in a real Chromium; pictures of them go to build/browser
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m browser tests/browser
 
 IMAGE ?= stepflow-action
-REQUIREMENTS ?= requirements.txt
+REQUIREMENTS ?= requirements/run.txt
 image: ## build the image under the name IMAGE=…, with the packages of REQUIREMENTS=…
 	docker build --quiet --build-arg REQUIREMENTS=$(REQUIREMENTS) --tag $(IMAGE) .
 
@@ -66,9 +66,9 @@ e2e: $(VENV)/.dev ## the image in a real Docker engine, driven by a workflow; an
 e2e-security: $(VENV)/.dev ## attacks on the image in a real Docker engine, with each layer of the sandbox off in turn
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "e2e_security $(SLOW)" tests/e2e/security
 
-.venv-bench/.done: requirements-bench.txt
+.venv-bench/.done: requirements/bench.txt
 	$(PYTHON) -m venv .venv-bench
-	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-bench.txt
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
 	@touch $@
 
 RUNS ?= 7
@@ -98,11 +98,12 @@ docs: $(VENV)/.dev ## the documents' tables, the reference page and the README's
 	$(BIN)/python -m tests.docs.reference --write
 	$(BIN)/python -m tests.docs.picture
 
+LOCK := $(BIN)/uv pip compile --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock'
 lock: $(VENV)/.dev ## write the hash-locked requirements again
-	$(BIN)/uv pip compile pyproject.toml --extra mcp --extra otel --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements.txt
-	$(BIN)/uv pip compile pyproject.toml --extra mcp --extra otel --extra dev --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-dev.txt
-	$(BIN)/uv pip compile pyproject.toml --extra mcp --extra otel --extra bedrock --constraint requirements-dev.txt --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-bedrock.txt
-	$(BIN)/uv pip compile pyproject.toml --extra mcp --extra otel --extra vertex --constraint requirements-dev.txt --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-vertex.txt
-	$(BIN)/uv pip compile --group browser --constraint requirements-dev.txt --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-browser.txt
-	$(BIN)/uv pip compile --group bench --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-bench.txt
-	$(BIN)/uv pip compile --group image --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock' -o requirements-image.txt
+	$(LOCK) pyproject.toml --extra mcp --extra otel -o requirements/run.txt
+	$(LOCK) pyproject.toml --extra mcp --extra otel --extra dev -o requirements/dev.txt
+	$(LOCK) pyproject.toml --extra mcp --extra otel --extra bedrock --constraint requirements/dev.txt -o requirements/bedrock.txt
+	$(LOCK) pyproject.toml --extra mcp --extra otel --extra vertex --constraint requirements/dev.txt -o requirements/vertex.txt
+	$(LOCK) --group browser --constraint requirements/dev.txt -o requirements/browser.txt
+	$(LOCK) --group bench -o requirements/bench.txt
+	$(LOCK) --group image -o requirements/image.txt

@@ -363,7 +363,7 @@ def demand_packages(provider: Provider, *modules: str) -> None:
         raise InputError(
             f"Provider {provider} needs Python packages that are not installed: {_listed(lacking)}.",
             hint="Use an image built with `--build-arg REQUIREMENTS="
-            f"requirements-{provider}.txt`, or your own FROM ours; at a terminal: pip install 'anthropic[{provider}]'. "
+            f"requirements/{provider}.txt`, or your own FROM ours; at a terminal: pip install 'anthropic[{provider}]'. "
             f"See {GUIDE}.",
         )
 

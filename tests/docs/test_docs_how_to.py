@@ -208,10 +208,10 @@ def test_a_provider_that_needs_packages_is_shown_with_an_image_that_has_them() -
 @pytest.mark.parametrize(("extra", "package"), [("bedrock", "boto3"), ("vertex", "google-auth")])
 def test_the_image_that_the_page_about_providers_builds_has_its_locked_packages(extra: str, package: str) -> None:
     text = (DOCS / "how-to/providers.md").read_text(encoding="utf-8")
-    assert f"requirements-{extra}.txt" in text
-    locked = (ROOT / f"requirements-{extra}.txt").read_text(encoding="utf-8")
-    base = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    assert f"requirements/{extra}.txt" in text
+    locked = (ROOT / f"requirements/{extra}.txt").read_text(encoding="utf-8")
+    base = (ROOT / "requirements/run.txt").read_text(encoding="utf-8")
     assert re.search(rf"^{package}(\[\w+\])?==\S+ \\\n    --hash=sha256:", locked, re.M)
     pins = re.compile(r"^([a-z0-9-]+)(?:\[.*?\])?(==\S+)", re.M | re.I)
     assert set(pins.findall(base)) <= set(pins.findall(locked))
-    assert "ARG REQUIREMENTS=requirements.txt" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert "ARG REQUIREMENTS=requirements/run.txt" in (ROOT / "Dockerfile").read_text(encoding="utf-8")

@@ -21,8 +21,9 @@ def reader(tmp_path: Path) -> Reader:
     """Stands in what `make` needs of a clone that is set up; GitHub is a repository on this disk."""
     clone = tmp_path / "work" / "clone"
     (clone / ".venv").mkdir(parents=True)
-    for name in ("Makefile", "requirements.txt", "pyproject.toml"):
-        shutil.copy(ROOT / name, clone)
+    for name in ("Makefile", "requirements/run.txt", "pyproject.toml"):
+        (clone / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, clone / name)
     (clone / ".venv" / "bin").symlink_to(BIN)
     (clone / ".venv" / ".run").touch()
     remote = tmp_path / "github" / "hello.git"
@@ -82,7 +83,8 @@ def test_a_python_that_cannot_make_environments_is_refused_before_half_of_one_is
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\n[ "$2" = "import ensurepip" ] && exit 1\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    (tmp_path / "requirements.txt").touch()
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / "requirements" / "run.txt").touch()
     (tmp_path / "pyproject.toml").touch()
     command = ["make", "demo", f"PYTHON={python}"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -73,5 +73,5 @@ def test_the_sizes_of_the_page_are_those_of_the_image(image: str) -> None:
     for row, layer in zip(told_layers()[1:], ours, strict=True):
         assert abs(layer.unpacked / 1e6 - row.megabytes) < 1 + row.megabytes / 20, (row, layer)
     whole = told_layers()[0].megabytes + sum(layer.unpacked for layer in ours) / 1e6
-    assert abs(whole - told_variants()["requirements.txt"][0]) < whole / 50
+    assert abs(whole - told_variants()["requirements/run.txt"][0]) < whole / 50
     assert whole < promised_megabytes()

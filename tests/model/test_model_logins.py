@@ -79,7 +79,7 @@ def test_a_package_that_is_not_installed_is_named_with_the_ways_to_get_it() -> N
     text = str(caught.value)
     assert "not installed: no_such_package and no_such-package." in text
     assert "pip install 'anthropic[bedrock]'" in text
-    assert "requirements-bedrock.txt" in text
+    assert "requirements/bedrock.txt" in text
 
 
 @pytest.mark.parametrize(
