@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import shutil
 import sys
@@ -94,11 +93,8 @@ def make_repository(source: Path, root: Path) -> None:
 
 def show_next_command(console: Console, folder: Path) -> None:
     """Print the command that runs the agent on a real model."""
-    words = ("stepflow", "run", "fixer", "--repo", str(folder / UNTOUCHED), "--event", str(folder / "issue.json"))
+    program = "stepflow" if shutil.which("stepflow") else str(Path(sys.prefix, "bin", "stepflow"))
+    words = (program, "run", "fixer", "--repo", str(folder / UNTOUCHED), "--event", str(folder / "issue.json"))
     message = "The same agent and issue on the real API (set ANTHROPIC_API_KEY; nothing is written to GitHub):"
     show_lines(console, ("", message, ""))
-    if sys.prefix not in (sys.base_prefix, os.environ.get("VIRTUAL_ENV")):
-        # The agent's type checker is in stepflow's own environment, which tools see only after the user has activated
-        # it.
-        console.print(f"  . {shlex.quote(f'{sys.prefix}/bin/activate')}")
     console.print(f"  {shlex.join(words)} --boundary dry-run")

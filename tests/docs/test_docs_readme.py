@@ -280,7 +280,7 @@ def test_the_command_that_the_demo_ends_with_runs_its_agent_on_a_real_model(tmp_
     """The command is run as it stands, with a loopback server in place of the API."""
     demo = _stepflow("demo", "--keep", str(tmp_path / "kept"))
     assert demo.returncode == 0, demo.stderr
-    *_, message, _, activate, command = demo.stdout.splitlines()
+    *_, message, _, command = demo.stdout.splitlines()
     assert "set ANTHROPIC_API_KEY" in message
     aborts = answers(
         {"next_action": {"action": "abort", "reason": "enough seen"}, "cause": "none", "plan": "none"},
@@ -289,7 +289,7 @@ def test_the_command_that_the_demo_ends_with_runs_its_agent_on_a_real_model(tmp_
         folder = str(tmp_path / "run")
         more = f"--anthropic-base-url {api.url} --run-folder {folder}"
         done = subprocess.run(
-            ["sh", "-c", f"{activate}\nset -e\n{command} {more}"],
+            ["sh", "-c", f"{command} {more}"],
             env={**os.environ, "ANTHROPIC_API_KEY": "sk-ant-readme"},
             capture_output=True,
             text=True,
