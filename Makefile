@@ -93,10 +93,11 @@ lint: $(VENV)/.dev ## every static check
 size: $(BIN)/python ## code lines and files of each room
 	@$(BIN)/python -m release.size stepflow tests bench
 
-docs: $(VENV)/.dev ## the documents' tables, the reference page and the README's picture, made again
+docs: $(VENV)/.dev ## the documents' tables, the reference page and the README's pictures, made again
 	$(BIN)/python -m tests.docs.tables --write
 	$(BIN)/python -m tests.docs.reference --write
 	$(BIN)/python -m tests.docs.picture
+	$(BIN)/python -m tests.docs.story
 
 LOCK := $(BIN)/uv pip compile --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock'
 lock: $(VENV)/.dev ## write the hash-locked requirements again

@@ -23,6 +23,7 @@ from stepflow.report.collect import collect_report
 from stepflow.run.start.input_values import in_dashes
 from stepflow.run.start.inputs import NO_INPUTS, Inputs, read_inputs
 from tests.checkout import Runner, git, labeled, make_checkout
+from tests.docs import picture, story
 from tests.docs.page import (
     AGENT,
     AGENT_PAGE,
@@ -40,7 +41,6 @@ from tests.docs.page import (
     named_block,
     page_blocks,
 )
-from tests.docs.picture import PICTURE, draw, run_demo, shown
 from tests.docs.tables import NOT_FOR_PEOPLE, documents, written
 from tests.docs.workflows import check_workflow, lint_workflow
 from tests.golden import assert_golden
@@ -240,17 +240,17 @@ def _commands() -> list[list[str]]:
 
 def test_every_command_of_the_readme_exists() -> None:
     commands = _commands()
-    assert {words[0] for words in commands} == {"make", "export", "cd", "stepflow"}
+    assert {words[0] for words in commands} == {"make", "pipx", "stepflow"}
     for words in commands:
         match words:
             case ["make", target]:
                 assert target in MAKE_TARGETS
-            case ["export", assignment]:
-                assert assignment.startswith("PATH=")
-            case ["cd", folder]:
-                assert folder == "../your-repository"
-            case [_, command, *_]:
+            case ["pipx", "install", address] | ["pipx", "run", "--spec", address, "stepflow", "demo"]:
+                assert address == "git+https://github.com/org/stepflow-action"
+            case ["stepflow", command, *_]:
                 assert command in COMMANDS
+            case _:
+                raise AssertionError(words)
 
 
 def test_every_block_of_the_documents_is_one_that_a_test_knows() -> None:
@@ -335,8 +335,16 @@ def _stepflow(*words: str, key: str = "") -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.whole
 def test_the_picture_is_what_a_run_of_the_demo_shows() -> None:
-    assert draw(shown(run_demo())) == PICTURE.read_text(encoding="utf-8"), "run `make docs` and look at the picture"
-    assert PICTURE.stat().st_size < 50_000
+    drawn = picture.draw(picture.shown(picture.run_demo()))
+    assert drawn == picture.PICTURE.read_text(encoding="utf-8"), "run `make docs` and look at the picture"
+    assert picture.PICTURE.stat().st_size < 50_000
+
+
+@pytest.mark.whole
+def test_the_first_picture_is_the_run_of_the_demo_and_is_described_in_words() -> None:
+    issue, report = story.run_demo()
+    assert story.draw(issue, report) == story.PICTURE.read_text(encoding="utf-8"), "run `make docs` and look at it"
+    assert f"![{story.describe(report)}](docs/story.svg)" in README.read_text(encoding="utf-8")
 
 
 def test_the_changelog_begins_with_what_is_not_released_and_names_the_version() -> None:

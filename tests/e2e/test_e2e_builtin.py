@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.servers.messages_api import Reply
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
-MAKEFILE = "test:\n\tpython3 -c 'import sizes; assert sizes.parse_size(\"12k\") == 12 * 1024'\n"
+MAKEFILE = "install:\n\ttrue\n\ntest:\n\tpython3 -c 'import sizes; assert sizes.parse_size(\"12k\") == 12 * 1024'\n"
 
 
 def answer(step: str, action: str, **more: object):

@@ -1,5 +1,5 @@
-"""A newcomer on a machine that has nothing but what the README asks for: from the clone to an agent of their own, and
-the demo of a stepflow that pipx installed.
+"""A newcomer on a machine that has nothing but what the README asks for: the tutorial in a clone, and the README's
+commands without one, by pipx.
 
 It prints every command with its seconds.
 """
@@ -28,23 +28,21 @@ git clone --quiet /stepflow.bundle stepflow-action
 cd stepflow-action
 echo "== the tutorial, up to GitHub"
 python3 -m tests.docs.page docs/tutorial.md "" "8. Let a label start it"
-echo "== the README in a repository of one's own"
-git init --quiet --initial-branch=main ../your-repository
-printf 'test:\n\ttrue\n' > ../your-repository/Makefile
-git -C ../your-repository add Makefile
-git -C ../your-repository commit --quiet --message Begin
-python3 -m tests.docs.page README.md "Your own agent" "How it compares"
-export PATH="$PWD/.venv/path:$PATH"
-cd ../your-repository
+echo "== the README, without the clone, in a repository of one's own"
+git config --global url./stepflow.bundle.insteadOf https://github.com/org/stepflow-action
+python3 -m venv ~/pipx
+~/pipx/bin/python -m pip install --quiet --disable-pip-version-check pipx
+export PATH="$HOME/pipx/bin:$HOME/.local/bin:$PATH"
+git init --quiet --initial-branch=main ~/your-repository
+printf 'test:\n\ttrue\n' > ~/your-repository/Makefile
+git -C ~/your-repository add Makefile
+git -C ~/your-repository commit --quiet --message Begin
+clone=$PWD
+cd ~/your-repository
+python3 "$clone/tests/docs/page.py" "$clone/README.md" "See it" "Or paste a workflow"
 echo "Answer in Welsh." >> .agent/fixer/prompts/steps/closure/default/f_default.md
 stepflow validate
 stepflow rehearse
-cd ../stepflow-action
-echo "== without the clone: pipx"
-python3 -m venv ~/pipx
-~/pipx/bin/python -m pip install --quiet --disable-pip-version-check pipx
-~/pipx/bin/pipx install --quiet .
-~/.local/bin/stepflow demo
 """
 
 
@@ -91,6 +89,4 @@ def test_a_newcomer_has_an_agent_of_their_own_within_ten_minutes(machine: str, b
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False)
     print(done.stdout)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    _, own, installed = done.stdout.split("== ")[1:]
-    assert own.endswith("1 scenario, as expected\n")
-    assert "✓ completed" in installed
+    assert done.stdout.endswith("1 scenario, as expected\n")
