@@ -25,6 +25,7 @@ from stepflow.report.diagnostic import annotation
 from stepflow.run.request import RunRequest, agents_folder, chosen_folder, locate_repository
 from stepflow.run.start.input_values import in_dashes
 from stepflow.run.start.inputs import NO_INPUTS, RECORDED, SECRET_INPUTS, Inputs, ProveInput, read_inputs, secret_values
+from stepflow.run.start.server import read_addresses
 from stepflow.run.start.trigger import (
     WRITERS_EVENTS,
     PullRequestPayload,
@@ -36,8 +37,6 @@ from stepflow.run.start.trigger import (
 )
 
 PREFIX = "INPUT_"
-#: The runner's variables with the addresses of GitHub's server.
-_ADDRESSES = {"github-api-url": "GITHUB_API_URL", "github-server-url": "GITHUB_SERVER_URL"}
 _PULL_REQUEST = "pull_request"
 _REPOSITORY = re.compile(r"(?!\.\.?/)[\w.-]+/(?!\.\.?\Z)[\w.-]+", re.ASCII)
 #: Prefix of the addresses and tokens of the job's cache, artifacts and identity. Nothing that a run starts gets them.
@@ -78,7 +77,7 @@ def read_runner(environ: MutableMapping[str, str]) -> Runner:
     """Read everything once, and remove all secrets from `environ`."""
     secrets, login = secrets_in(environ), login_of(environ)
     given, warnings = _take_inputs(environ)
-    addresses = {name: environ[variable] for name, variable in _ADDRESSES.items() if environ.get(variable)}
+    addresses = read_addresses(environ, {})
     # Runners set more variables than documented: one of them repeats every input under its bare name.
     withheld = secret_variables(environ, secrets)
     for name in withheld:

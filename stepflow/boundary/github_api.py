@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from stepflow.boundary.github_client import VENDOR_ERRORS, GitHubClient, query_of_link
 from stepflow.boundary.github_failures import (
@@ -85,6 +85,7 @@ class GitHub:
     ) -> None:
         self._redactor = (redactor or Redactor()).knowing(*([token] if token else []))
         self._repository, self._connection = repository, connection
+        self._host = urlsplit(api_url).hostname or ""
         self._client = GitHubClient(api_url=api_url, repository=repository, token=token, connection=connection)
         self.retry_policy = retry_policy or RetryPolicy()
 
@@ -233,7 +234,7 @@ class GitHub:
             raise self._failure(doing, subject, exc) from None
 
     def _failure(self, doing: str, _subject: ReadSubject, exc: Exception) -> StepflowError:
-        return write_failed(doing, self._repository, exc, self._redactor, connection=self._connection)
+        return write_failed(doing, self._repository, exc, self._redactor, host=self._host, connection=self._connection)
 
 
 class GitHubReader(GitHub):
@@ -340,7 +341,9 @@ class GitHubReader(GitHub):
 
     def _failure(self, doing: str, subject: ReadSubject, exc: Exception) -> StepflowError:
         """Return an `InputError` if `read-token` or another number can fix the failure."""
-        return read_failed(doing, subject, self._repository, exc, self._redactor, connection=self._connection)
+        return read_failed(
+            doing, subject, self._repository, exc, self._redactor, host=self._host, connection=self._connection
+        )
 
 
 class GitHubWriter(GitHub):

@@ -152,6 +152,11 @@ class GitHubClient:
         """The address of the search for issues, which is not below a repository."""
         return f"{self._base.geturl()}/search/issues"
 
+    @property
+    def graphql_url(self) -> str:
+        """The address of GraphQL, which follows from that of the API."""
+        return self._github.requester.graphql_url
+
     def ask(
         self,
         verb: str,
@@ -196,7 +201,7 @@ class GitHubClient:
     def graphql(self, query: str, **variables: object) -> Any:  # noqa: ANN401 - JSON
         """Return the data of the answer to a GraphQL document."""
         body = {"query": query, "variables": variables}
-        headers, data = self.ask("POST", self._github.requester.graphql_url, body=body)
+        headers, data = self.ask("POST", self.graphql_url, body=body)
         answer = _GraphQLAnswer.model_validate(data)
         if answer.errors:
             known = (error.status for error in answer.errors if error.status != ERRORS)

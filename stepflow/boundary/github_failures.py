@@ -193,7 +193,7 @@ class Redirected(Exception):
     """The answer is somewhere else."""
 
     def __init__(self, status: int, location: str) -> None:
-        super().__init__(f"it answered {status}: moved to {location or 'an unnamed place'}")
+        super().__init__(f"answered {status}: moved to {location or 'an unnamed place'}")
         self.status, self.location = status, location
 
 
@@ -232,18 +232,18 @@ class AnswerFailed(Exception):
 
 
 def write_failed(
-    doing: str, repository: str, exc: Exception, redactor: Redactor, *, connection: Connection
+    doing: str, repository: str, exc: Exception, redactor: Redactor, *, host: str, connection: Connection
 ) -> WriteFailed:
-    """The failure of what GitHub was asked to do; `status` 429 stands for every rate limit."""
+    """The failure of what GitHub, at this host, was asked to do; `status` 429 stands for every rate limit."""
     failure = f"GitHub did not {doing} in {repository}"
     if isinstance(exc, Redirected):
-        return WriteFailed(redactor(f"{failure}: {exc}."), status=exc.status, hint=_MOVED)
+        return WriteFailed(redactor(f"{failure}: {host} {exc}."), status=exc.status, hint=_MOVED)
     if not isinstance(exc, AnswerFailed):
-        return _unanswered_failure(failure, exc, redactor, connection)
+        return _unanswered_failure(failure, exc, redactor, host, connection)
     status = TOO_MANY if exc.is_limit else exc.status
     hint = exc.lacking_permission or _HINTS.get(status, "")
     hint = _MESSAGE_HINTS.get((exc.status, str(exc.data.get("message"))), hint)
-    message = redactor(f"{failure}: it answered {exc.status} ({redactor(exc.detail)[:LONGEST_DETAIL]}).")
+    message = redactor(f"{failure}: {host} answered {exc.status} ({redactor(exc.detail)[:LONGEST_DETAIL]}).")
     failed = WriteFailed(message, status=status, hint=_AGAIN if status >= SERVER_ERRORS else hint)
     failed.invalid_fields = exc.invalid_fields
     failed.retry_after = _number(exc.headers.get("retry-after"))
@@ -252,15 +252,17 @@ def write_failed(
     return failed
 
 
-def _unanswered_failure(failure: str, exc: Exception, redactor: Redactor, connection: Connection) -> WriteFailed:
+def _unanswered_failure(
+    failure: str, exc: Exception, redactor: Redactor, host: str, connection: Connection
+) -> WriteFailed:
     """No answer of GitHub's came: the way is closed, or something else answered."""
     import requests  # noqa: PLC0415 - costs time that most runs need not pay
 
     said = str(exc) if isinstance(exc, requests.ConnectionError) else ""
     if problem := certificate_problem(said):
-        what = f"its certificate was rejected{connection.through}: {problem}"
+        what = f"the certificate of {host} was rejected{connection.through}: {problem}"
     else:
-        what = f"no usable answer came{connection.through} ({type(exc).__name__})"
+        what = f"no usable answer came ({type(exc).__name__}) from {host}{connection.through}"
     advice = connection.advice(said) if isinstance(exc, requests.ConnectionError | requests.Timeout) else ""
     failed = WriteFailed(redactor(f"{failure}: {what}."), hint=advice or _HINTS[None])
     return failed.given_up() if stays_closed(said) else failed
@@ -272,10 +274,17 @@ def _number(text: str | None) -> float | None:
 
 
 def read_failed(
-    doing: str, subject: ReadSubject, repository: str, exc: Exception, redactor: Redactor, *, connection: Connection
+    doing: str,
+    subject: ReadSubject,
+    repository: str,
+    exc: Exception,
+    redactor: Redactor,
+    *,
+    host: str,
+    connection: Connection,
 ) -> WriteFailed | InputError:
     """Return the failure of a read before a run: an `InputError` if `read-token` or another number can fix it."""
-    failed = write_failed(doing, repository, exc, redactor, connection=connection)
+    failed = write_failed(doing, repository, exc, redactor, host=host, connection=connection)
     if not isinstance(exc, AnswerFailed) or failed.status not in _READ_HINTS:
         return failed
     hint = _READ_HINTS[failed.status].format(subject=subject.name, permission=subject.permission)

@@ -377,18 +377,18 @@ class SignedStatement(Answer):
 
 
 def read_signatures(
-    journal: Path, policy: Sequence[str], *, program: Path | None, token: str
+    journal: Path, policy: Sequence[str], *, program: Path | None, host: str, token: str
 ) -> tuple[SignedStatement, ...]:
     """Return the statements about this file that were signed as the policy demands. It is in the words of
-    `gh attestation verify`, which knows whose certificates to trust. Raises `BoundaryError` if there are none, and
-    `InputError` without `gh`."""
+    `gh attestation verify`, which knows whose certificates to trust and asks this `host` alone. Raises `BoundaryError`
+    if there are none, and `InputError` without `gh`."""
     if program is None:
         raise InputError(
             "The signature cannot be checked, because there is no `gh`.",
             hint="Install GitHub's command line (https://cli.github.com), or leave the signature out with --unsigned.",
         )
     words = [str(program), "attestation", "verify", str(journal), "--format", "json", *policy]
-    environment = {**os.environ, **({"GH_TOKEN": token} if token else {}), "NO_COLOR": "1"}
+    environment = {**os.environ, **({"GH_TOKEN": token} if token else {}), "GH_HOST": host, "NO_COLOR": "1"}
     try:
         done = subprocess.run(  # noqa: S603 - fixed words, no shell
             words,

@@ -10,6 +10,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from stepflow.cli.layouts import find_proof_command
 from stepflow.cli.options import add_flags, add_option, add_repo, add_switch, read_flags
@@ -22,6 +23,8 @@ from stepflow.modes.verify import SIGNER, VerifyRequest, verify_pull_request
 from stepflow.report.proof import proof_json, proof_lines
 from stepflow.report.statement import verification_json, verification_lines
 from stepflow.run.clock import Cancellation
+from stepflow.run.request import RunRequest
+from stepflow.run.start.server import host_of
 from stepflow.sandbox.host_git import ask_git
 
 #: Inputs that the user sets: how the command is run.
@@ -69,8 +72,8 @@ def execute_prove(arguments: argparse.Namespace) -> int:
     return 0 if proof.verdict is ProofVerdict.PROVEN else 1
 
 
-VERIFY_INPUTS = ("read-token", "github-api-url", "ca-certificates")
-_ADDRESS = re.compile(r"https?://[^/]+/(?P<repository>[\w.-]+/[\w.-]+)/pull/(?P<number>\d+)(?:[/?#].*)?")
+VERIFY_INPUTS = ("read-token", "github-api-url", "github-server-url", "ca-certificates")
+_ADDRESS = re.compile(r"https?://(?P<host>[^/@]+)/(?P<repository>[\w.-]+/[\w.-]+)/pull/(?P<number>\d+)(?:[/?#].*)?")
 _REMOTE = re.compile(r".*[/:](?P<repository>[\w.-]+/[\w.-]+?)(?:\.git)?/?")
 
 
@@ -103,7 +106,7 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
 def execute_verify(arguments: argparse.Namespace) -> int:
     """Print the checks, and return 0 if all passed."""
     request = request_from(arguments, read_flags(arguments))
-    repository, number = _pull_request(arguments.pull_request, request.root)
+    repository, number = _pull_request(arguments.pull_request, request)
     # Not one of the clone, which may be a stranger's.
     folders = (entry for entry in arguments.path.split(os.pathsep) if Path(entry).is_absolute())
     gh = shutil.which("gh", path=os.pathsep.join(folders))
@@ -124,14 +127,21 @@ def execute_verify(arguments: argparse.Namespace) -> int:
     return 1 if verification.failed else 0
 
 
-def _pull_request(text: str, root: Path) -> tuple[str, int]:
+def _pull_request(text: str, request: RunRequest) -> tuple[str, int]:
     """Return repository and number. A number alone is of the repository that the clone came from."""
+    server = request.inputs.github_server_url
     if address := _ADDRESS.fullmatch(text):
+        if address["host"].casefold() != urlsplit(server).netloc.casefold():
+            raise InputError(
+                f"{text} is not on {host_of(server)}, the server whose token this command has.",
+                hint=f"Set --github-server-url https://{address['host']}, with a token of that server.",
+            )
         return address["repository"], int(address["number"])
     if not text.isdecimal():
         raise InputError(f"{text} is no pull request.", hint="Give its number or its address.")
     repository = os.environ.get("GITHUB_REPOSITORY", "")
-    if not repository and (remote := _REMOTE.fullmatch(ask_git(root, "remote", "get-url", "origin", may_fail=True))):
+    origin = "" if repository else ask_git(request.root, "remote", "get-url", "origin", may_fail=True)
+    if remote := _REMOTE.fullmatch(origin):
         repository = remote["repository"]
     if not repository:
         raise InputError("It is not known which repository this is.", hint="Give the pull request's address.")

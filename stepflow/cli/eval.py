@@ -30,7 +30,7 @@ INPUTS = (
     *("provider", "model", "scenario", "anthropic-api-key", "anthropic-base-url", "anthropic-workload-identity"),
     *(*COUNT_LIMITS, "timeout-minutes", "budget-tokens"),
     *("isolation", "network", "allowed-hosts", "setup", "apt-packages", "pass-env", "mcp-secrets"),
-    *("working-directory", "run-folder", "allow", "read-token", "github-api-url"),
+    *("working-directory", "run-folder", "allow", "read-token", "github-api-url", "github-server-url"),
 )
 #: Characters of a message.
 NOTE = 600

@@ -33,9 +33,9 @@ from stepflow.modes.batch import gather_results
 from stepflow.report.ledger import compute_ledger, ledger_html, ledger_json, ledger_lines
 from stepflow.report.many_runs import gathered_document, gathered_lines, gathered_summary
 from stepflow.run.clock import SystemClock
-from stepflow.run.readiness import check_addresses
 from stepflow.run.request import proxy_config_of
 from stepflow.run.start.inputs import Inputs
+from stepflow.run.start.server import check_addresses
 
 if TYPE_CHECKING:
     from stepflow.boundary.repository_reader import CommitOnBranch, IssueText, LedgerReader, ListedPull

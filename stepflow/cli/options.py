@@ -18,6 +18,7 @@ from stepflow.domain.words import Permission
 from stepflow.errors import InputError
 from stepflow.run.start.inputs import Inputs, read_inputs
 from stepflow.run.start.policy import VARIABLE
+from stepflow.run.start.server import VARIABLES, read_addresses
 from stepflow.sandbox.environment import close_process
 
 #: Inputs that are not flags: the command line has its own form for them, or does not have them.
@@ -116,7 +117,7 @@ def _help(name: str, field: FieldInfo) -> str:
     elif isinstance(default, tuple):
         default = ", ".join(default)
     notes = [f"default: {default}"] if default else []
-    notes += [f"or set {SECRETS[name]}"] if name in SECRETS else []
+    notes += [f"or set {variable}"] if (variable := {**SECRETS, **VARIABLES}.get(name)) else []
     return (f"{text} ({'; '.join(notes)})" if notes else text).replace("%", "%%")
 
 
@@ -140,10 +141,12 @@ def read_flags(arguments: argparse.Namespace, **own: str) -> Inputs:
     """Return the inputs set by flags. `own` are inputs that the command sets itself."""
     given = {name: getattr(arguments, name.replace("-", "_"), None) for name, _field in _flags()}
     secrets = {name: os.environ.get(variable) for name, variable in SECRETS.items()}
+    flags = {name: value for name, value in given.items() if value is not None}
     values = {
         **LOCAL_DEFAULTS,
+        **read_addresses(os.environ, flags),
         **{name: value for name, value in secrets.items() if value},
-        **{name: value for name, value in given.items() if value is not None},
+        **{name: value for name, value in flags.items() if name not in VARIABLES},
         "issue": getattr(arguments, "issue", None) or "",
         "policy": os.environ.get(VARIABLE, ""),
         # The YAML map of `--parameters`. A `--param` overrides it.

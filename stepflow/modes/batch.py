@@ -22,9 +22,9 @@ from stepflow.errors import InputError
 from stepflow.ports import Clock
 from stepflow.report.document import read_report
 from stepflow.report.safe_text import ADDRESS
-from stepflow.run.readiness import check_addresses
 from stepflow.run.request import ProxyConfig
 from stepflow.run.start.inputs import Inputs, ManyIssuesInput
+from stepflow.run.start.server import check_addresses
 
 if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHubReader

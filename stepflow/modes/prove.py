@@ -23,7 +23,6 @@ from stepflow.report.proof import proof_json
 from stepflow.run.clock import Cancellation, Deadline, SystemClock
 from stepflow.run.finish import UNPREPARED_SECONDS, open_writer
 from stepflow.run.proof import Trials, describe_trial, fill_command, in_shell, read_change
-from stepflow.run.readiness import check_addresses
 from stepflow.run.request import RunRequest, boundary_settings, toolbox_options
 from stepflow.run.start.inputs import BoundaryMode
 from stepflow.run.workspace import (
@@ -111,7 +110,6 @@ def proof_comment_problem(request: RunRequest) -> str:
 def write_proof_comment(request: RunRequest, number: int, text: str, clock: Clock) -> str:
     """Post the comment on the pull request, or update the one of an earlier job, after all trials are over. Returns its
     URL. Raises `BoundaryError` where GitHub does not allow it, and `InputError` for a wrong address."""
-    check_addresses(request.inputs)
     plan = Plan(
         run_id=request.run_id,
         agent=_AUTHOR,

@@ -30,6 +30,7 @@ from stepflow.run.recorded import JOURNAL
 from stepflow.run.request import RunRequest
 from stepflow.run.resume import COMMIT
 from stepflow.run.start.inputs import read_inputs
+from stepflow.run.start.server import host_of, signing_host
 from stepflow.run.start.trigger import Trigger
 from stepflow.sandbox.host_git import head_commit, write_files_of
 from stepflow.sandbox.workspace import temporary_folder
@@ -121,6 +122,11 @@ class _Case:
     #: Oldest first.
     commits: tuple[CommitNow, ...]
 
+    @property
+    def host(self) -> str:
+        """The host under which GitHub signs for this repository; empty where it does not."""
+        return signing_host(self.request.inputs)
+
     def check_artifacts(self) -> Iterator[_Evidence]:
         """Look for the statement about each commit, newest first, and skip those that a newer one covers."""
         covered: set[str] = set()
@@ -170,11 +176,16 @@ class _Case:
         from stepflow.boundary.repository_reader import read_signatures  # noqa: PLC0415 - as the reader
 
         asked = self.asked
-        words = ["--repo", self.request.repository, "--signer-workflow", f"github.com/{asked.signer}"]
+        if not self.host:
+            server = host_of(self.request.inputs.github_server_url)
+            problem = f"{server} is a GitHub Enterprise Server, where GitHub signs nothing"
+            evidence.add(SIGNATURE, problem, fine="", hint="Add --unsigned to check everything else.")
+            return ""
+        words = ["--repo", self.request.repository, "--signer-workflow", f"{self.host}/{asked.signer}"]
         words += ["--predicate-type", PREDICATE_TYPE, *(["--bundle", str(asked.bundle)] if asked.bundle else [])]
         words += ["--custom-trusted-root", str(asked.trusted_root)] if asked.trusted_root else []
         try:
-            signed = read_signatures(journal, words, program=asked.gh, token=self.token)
+            signed = read_signatures(journal, words, program=asked.gh, host=self.host, token=self.token)
         except StepflowError as error:
             hint = error.hint or f"If another workflow than {self.asked.signer} signs here, name it with --signer."
             evidence.add(SIGNATURE, error.message, fine="", hint=hint)
@@ -182,18 +193,18 @@ class _Case:
         problems = [self._signature_problem(each, derived) for each in signed]
         if "" in problems:
             valid = signed[problems.index("")]
-            evidence.add(SIGNATURE, "", fine=f"by {valid.signer.removeprefix('https://github.com/')}")
+            evidence.add(SIGNATURE, "", fine=f"by {valid.signer.removeprefix(f'https://{self.host}/')}")
             return valid.source_commit
         evidence.add(SIGNATURE, next(iter(problems), "there is none"), fine="", hint=_DO_NOT_TRUST)
         return ""
 
     def _signature_problem(self, signed: SignedStatement, derived: JsonObject) -> str:
-        address = f"https://github.com/{self.request.repository}"
+        address = f"https://{self.host}/{self.request.repository}"
         branch = f"refs/heads/{self.reader.default_branch()}"
         signer, _, _ = signed.signer.rpartition("@")
         if signed.source.casefold() != address.casefold():
             return f"it was signed for {signed.source}"
-        if signer.casefold() != f"https://github.com/{self.asked.signer}".casefold():
+        if signer.casefold() != f"https://{self.host}/{self.asked.signer}".casefold():
             return f"it was signed by {signer}"
         if signed.source_ref != branch:
             return f"its job was started on {signed.source_ref}, where the pull request may have changed the workflow"

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.bundle_push import BundlePush, read_bundle
@@ -45,10 +44,10 @@ from stepflow.run.clock import Cancellation, Deadline, InterruptibleClock, clock
 from stepflow.run.ending import Ending, collect_run, guard_warnings, pushed_commit, without_names
 from stepflow.run.issue import github_reader, open_github
 from stepflow.run.prepare import Prepared, load_requested
-from stepflow.run.readiness import check_addresses
 from stepflow.run.recorded import JOURNAL, PreviousRun
 from stepflow.run.request import RunRequest, boundary_settings, commit_rules, git_remote
 from stepflow.run.start.inputs import BoundaryMode
+from stepflow.run.start.server import host_of
 from stepflow.sandbox.box import Toolbox
 
 if TYPE_CHECKING:
@@ -284,7 +283,6 @@ def report_unprepared(request: RunRequest, report: RunReport, clock: Clock) -> F
     silent = request.inputs.boundary is not BoundaryMode.GITHUB or request.inputs.on_failure is OnFailure.NOTHING
     if silent or number is None or not _token(request):
         return None
-    check_addresses(request.inputs)
     policy = RetryPolicy.of(clock, clock.now() + UNPREPARED_SECONDS, lambda _: None)
     with closing(open_writer(request, policy)) as writer:
         if not request.trigger.agent:
@@ -433,7 +431,7 @@ def open_writer(request: RunRequest, retry_policy: RetryPolicy) -> GitHubWriter:
     writer = open_github(GitHubWriter, request, _token(request))
     writer.retry_policy = retry_policy
     # A server on this machine needs no pause between writes.
-    if not is_loopback(urlsplit(request.inputs.github_api_url).hostname or ""):
+    if not is_loopback(host_of(request.inputs.github_api_url)):
         writer.seconds_between_writes = SECONDS_BETWEEN_WRITES
     return writer
 

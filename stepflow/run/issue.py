@@ -21,6 +21,7 @@ from stepflow.engine.prompt.sanitize import SanitizedText, sanitize, sanitize_li
 from stepflow.errors import BoundaryError, InputError, StepflowError
 from stepflow.model.scenario import Scenario
 from stepflow.run.request import RunRequest, boundary_settings
+from stepflow.run.start.server import check_addresses
 from stepflow.run.start.trigger import Skip
 
 if TYPE_CHECKING:
@@ -149,7 +150,9 @@ def repository_reader(request: RunRequest, token: str | None) -> RepositoryReade
 
 
 def open_github(kind: type[G], request: RunRequest, token: str | None) -> G:
-    """Open GitHub for reading or writing; the caller closes it."""
+    """Open GitHub for reading or writing; the caller closes it. Raises `InputError` if the token would be sent to the
+    wrong server."""
+    check_addresses(request.inputs)
     if not request.repository:
         raise InputError("It is not known which repository to read.", hint="Set GITHUB_REPOSITORY to owner/name.")
     return kind(

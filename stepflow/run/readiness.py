@@ -10,7 +10,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path, PurePath
-from urllib.parse import urlsplit
 
 from stepflow.boundary.git import check_server
 from stepflow.boundary.settings import branch_of, branch_problem
@@ -20,7 +19,7 @@ from stepflow.definition.folder import find_agents
 from stepflow.definition.parsing import YamlFault, read_yaml
 from stepflow.domain.agent.agent_settings import McpServer
 from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.connection import address_problem, is_loopback
+from stepflow.domain.connection import address_problem
 from stepflow.domain.json import JsonValue, value_at
 from stepflow.domain.secrets import SHORTEST_SECRET
 from stepflow.domain.words import Provider
@@ -30,6 +29,7 @@ from stepflow.run.request import RunRequest, git_remote
 from stepflow.run.resume import OWN_FILES
 from stepflow.run.start.inputs import BoundaryMode, Inputs
 from stepflow.run.start.policy import refusal
+from stepflow.run.start.server import check_addresses
 from stepflow.sandbox.environment import check_packages, check_pass_env
 from stepflow.sandbox.host_git import Setting, ask_git, check_branch, head_commit, local_branch, read_settings
 from stepflow.sandbox.workspace import GIT
@@ -389,23 +389,6 @@ def _check_pass_env(request: RunRequest) -> None:
             )
 
 
-def check_addresses(inputs: Inputs) -> None:
-    """Raises `InputError` if a token would be sent unencrypted, or to the wrong server."""
-    api, server = inputs.github_api_url, inputs.github_server_url
-    for name, url in (("github-api-url", api), ("github-server-url", server)):
-        if problem := address_problem(url, secret="the token"):  # noqa: S106 - what it is called
-            shown = url.rpartition("@")[2]
-            raise InputError(f"{name} ({shown!r}) cannot be used: {problem}.", hint="Give an address with https://.")
-    api, server = _host(api), _host(server)
-    # The API has the server's own name or `api.` before it, like `api.github.com`; a tunnel ends on this machine.
-    if not (api in (server, f"api.{server}") or is_loopback(api) or is_loopback(server)):
-        raise InputError(
-            f"GitHub's API is at {api} and its server at {server}: these are two servers.",
-            hint="Give both addresses, such as https://HOST/api/v3 and https://HOST, so that no token reaches the "
-            "wrong server.",
-        )
-
-
 def check_collector(inputs: Inputs) -> None:
     """Raises `InputError` if the telemetry cannot be sent to the collector's address. Plain http will do for what is no
     secret: a collector next to the job has no certificate."""
@@ -420,10 +403,6 @@ def check_collector(inputs: Inputs) -> None:
             f"otel-endpoint: {shown!r} cannot be used: {problem}.",
             hint="Give an address with https://. One with http:// will do without otel-headers and otel-content.",
         )
-
-
-def _host(url: str) -> str:
-    return urlsplit(url).hostname or ""
 
 
 def check_mcp_secrets(servers: tuple[McpServer, ...], secrets: Collection[str]) -> None:

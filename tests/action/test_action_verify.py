@@ -448,6 +448,24 @@ def test_the_pull_request_may_be_an_address(proven: Proven, monkeypatch: pytest.
     assert json.loads(proven.capture())["pull_request"] == "o/r#8"
 
 
+def test_the_job_says_where_the_pull_request_is(proven: Proven, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--repo", str(proven.clone), "--unsigned", "--json"]
+    monkeypatch.setenv("GITHUB_API_URL", proven.world.github.api_url)
+    monkeypatch.setenv("GITHUB_SERVER_URL", proven.world.github.web_url)
+    assert main(["verify", f"{proven.world.github.web_url}/o/r/pull/8", *words]) == 0
+    assert json.loads(proven.capture())["pull_request"] == "o/r#8"
+    requests = len(proven.world.github.requests)
+    assert main(["verify", "https://github.com/o/r/pull/8", *words]) == 2
+    assert "is not on 127.0.0.1" in json.loads(proven.capture())["reason"]
+    assert len(proven.world.github.requests) == requests
+
+
+def test_an_enterprise_server_signs_nothing_and_gh_is_not_asked(proven: Proven) -> None:
+    said = proven.verify("--github-server-url", "https://ghes.example", code=1)
+    (signature,) = (check for check in said["checks"] if check["name"] == "signature")
+    assert "ghes.example is a GitHub Enterprise Server" in signature["detail"]
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

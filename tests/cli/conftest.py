@@ -40,7 +40,14 @@ def checkout(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     folder = shutil.copytree(repository, tmp_path / "checkout")
     (tmp_path / "scenario.yaml").write_text(SCENARIO)
     monkeypatch.chdir(folder)
-    for name in ("ANTHROPIC_API_KEY", "GITHUB_TOKEN", "GITHUB_REPOSITORY", "GITHUB_ACTOR"):
+    for name in (
+        "ANTHROPIC_API_KEY",
+        "GITHUB_TOKEN",
+        "GITHUB_REPOSITORY",
+        "GITHUB_ACTOR",
+        "GITHUB_API_URL",
+        "GITHUB_SERVER_URL",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RUNNER_TEMP", str(tmp_path / "temp"))
     # Else what this machine has besides would show.

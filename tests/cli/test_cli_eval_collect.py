@@ -99,9 +99,11 @@ def collect(
     monkeypatch.setenv("GITHUB_REPOSITORY", REPOSITORY)
     monkeypatch.setenv("STEPFLOW_READ_TOKEN", TOKEN)
     with GitHubServer(project.state, TOKEN, read_token=TOKEN) as server:
+        monkeypatch.setenv("GITHUB_API_URL", server.url)
+        monkeypatch.setenv("GITHUB_SERVER_URL", server.url)
 
         def run(*more: str) -> tuple[dict[str, EvalCase], dict[str, str]]:
-            words = ("--collect", "--command", "sh {tests}", "--github-api-url", server.url, "--json")
+            words = ("--collect", "--command", "sh {tests}", "--json")
             code = main(["eval", "fixer", *words, *more])
             said = capsys.readouterr()
             assert code == 0, said.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -19,6 +20,7 @@ from stepflow.cli.ledger import read_history
 from stepflow.domain.words import Outcome
 from stepflow.errors import BoundaryError
 from stepflow.report.ledger import ledger_schema
+from stepflow.run.clock import SystemClock
 from tests.ledger_world import BEGIN, BOT, LedgerWorld, Version, many_pulls
 from tests.servers.github_api import GitHubServer
 from tests.world import FastClock
@@ -299,3 +301,30 @@ def test_without_a_token_it_says_which_variable_to_set(
         monkeypatch.delenv(name, raising=False)
     assert main(["ledger", "--repository", "o/r"]) == 2
     assert "GITHUB_TOKEN" in capsys.readouterr().err
+
+
+def test_the_job_says_where_github_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    world = many_pulls(3)
+    with GitHubServer(world.state, TOKEN) as server:
+        environ = {"GITHUB_API_URL": server.api_url, "GITHUB_SERVER_URL": server.web_url, "GITHUB_TOKEN": TOKEN}
+        for name, value in {**environ, "GITHUB_REPOSITORY": "o/r"}.items():
+            monkeypatch.setenv(name, value)
+        assert main(["ledger", "--json"]) == 0
+        compare(world, json.loads(capsys.readouterr().out))
+        requests = len(server.requests)
+        # Flags win, and take no token to two servers.
+        words = ("--github-api-url", "https://ghes.example/api/v3", "--github-server-url", "https://other.example")
+        assert main(["ledger", *words]) == 2
+        assert "two servers" in capsys.readouterr().err
+        assert len(server.requests) == requests
+
+
+def test_a_server_that_does_not_answer_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    monkeypatch.setattr(SystemClock, "sleep", lambda _clock, _seconds: None)
+    monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
+    assert main(["ledger", "--repository", "o/r", "--github-api-url", f"http://localhost:{port}"]) == 1
+    assert capsys.readouterr().err.count(") from localhost") == 5

@@ -9,9 +9,9 @@ import pytest
 import trustme
 
 from stepflow.errors import InputError
-from stepflow.run.readiness import check_addresses
 from stepflow.run.request import ProxyConfig, RunRequest, proxy_passwords, proxy_secrets_in, read_proxy_config
 from stepflow.run.start.inputs import read_inputs
+from stepflow.run.start.server import check_addresses
 from stepflow.run.start.trigger import Trigger
 from tests.servers.private_network import pem_of
 

@@ -23,7 +23,7 @@ from stepflow.report.safe_text import ADDRESS
 from stepflow.run.clock import Cancellation, SystemClock
 from stepflow.run.ending import make_folder, write_whole
 from stepflow.run.issue import repository_reader
-from stepflow.run.readiness import check_addresses, check_request, requested_agent
+from stepflow.run.readiness import check_request, requested_agent
 from stepflow.run.request import RunRequest
 from stepflow.run.resume import COMMIT
 from stepflow.run.scenarios import MAX_BYTES
@@ -64,7 +64,6 @@ def collect_cases(
     file already is left alone. `note` is called with each result."""
     demand_repository(request.root)
     check_request(request)
-    check_addresses(request.inputs)
     if not asked.command.strip():
         raise InputError("There is no command that runs the tests.", hint="Give one: --command 'pytest -q {tests}'.")
     folder, token = request.definition_root / AGENTS / requested_agent(request) / EVALS, request.inputs.read_token
