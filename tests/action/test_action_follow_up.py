@@ -4,6 +4,7 @@ has nothing to do with."""
 from __future__ import annotations
 
 import json
+import subprocess
 from typing import Any
 
 import pytest
@@ -355,6 +356,35 @@ def test_what_is_none_of_ours_is_skipped_with_a_sentence(opened: World, happens:
     assert (opened.model.requests, opened.branches()) == ([], before)
 
 
+def push_many(world: World, number: int) -> None:
+    """bob's commit on the branch, with so many new files."""
+    names = "".join(f"M 100644 inline many/{each}.txt\ndata 0\n\n" for each in range(number))
+    told = f"commit refs/heads/{BRANCH}\ncommitter bob <bob@x.test> 1700000000 +0000\ndata 4\nMany\n"
+    stream = f"{told}from refs/heads/{BRANCH}^0\n{names}\n"
+    subprocess.run(["git", "fast-import", "--quiet"], input=stream, text=True, cwd=world.served, check=True)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("files", "outcome", "says"),
+    [
+        (2999, "misconfigured", "The checkout is not of the default branch"),
+        (3000, "skipped", "changes 3,000 files or more, and GitHub lists no more of them: whether it changes agents"),
+    ],
+)
+def test_a_pull_request_whose_files_github_does_not_list_to_the_end_is_skipped(
+    opened: World, files: int, outcome: str, says: str
+) -> None:
+    # The agent has changed one file.
+    push_many(opened, files - 1)
+    # What is asked next.
+    check_out(opened, opened.branches()[BRANCH])
+    opened.model.requests.clear()
+    done = follow_up(opened, [])
+    assert (done.outputs["outcome"], says in done.outputs["reason"]) == (outcome, True), done.log
+    assert opened.model.requests == []
+
+
 def test_our_own_reply_starts_nothing(opened: World) -> None:
     """GitHub makes a review of every reply."""
     opened.github.state.viewer = ("stepflow-bot[bot]", opened.github.state.viewer[1])
@@ -372,6 +402,7 @@ def test_a_review_by_somebody_without_write_access_costs_nothing(opened: World) 
     assert "carol, who triggered the run, has the permission 'read'" in done.outputs["reason"]
 
 
+@pytest.mark.fast
 def test_a_checkout_of_the_pull_request_is_refused_with_the_line_to_add(opened: World) -> None:
     check_out(opened, opened.branches()[BRANCH])
     opened.model.requests.clear()

@@ -185,6 +185,7 @@ def test_a_scenario_expects_a_proof(world: World) -> None:
     assert (done.exit_code, done.outputs["outcome"]) == (0, "completed"), done.log
 
 
+@pytest.mark.fast
 def test_the_change_of_a_follow_up_is_all_of_its_pull_request(opened: World) -> None:
     opened.edit("steps_registry.json", demand_proof)
     check_out(opened)

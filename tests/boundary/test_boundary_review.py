@@ -302,6 +302,25 @@ def test_a_review_that_may_not_be_dismissed_is_named(
     assert "still counts, since this token may not dismiss it" in receipt.detail
 
 
+@pytest.mark.parametrize("forbidden", [1, 2])
+def test_a_review_that_may_not_be_dismissed_keeps_no_other_from_that(
+    github: GitHubServer, writer: GitHubWriter, repository: Path, forbidden: int
+) -> None:
+    for run in ("run-1", "run-2"):
+        github.fail("PUT", "/dismissals$", 403, times=9)
+        submit(pull(repository), review(on(20), verdict="request_changes", summary=run), writer, run_id=run)
+        github.state.faults.clear()
+    assert [each["state"] for each in github.state.reviews] == ["CHANGES_REQUESTED"] * 2
+    kept = github.state.reviews[forbidden - 1]
+    github.fail("PUT", f"/reviews/{kept['id']}/dismissals$", 403, times=9)
+    _, (receipt,) = submit(pull(repository), review(), writer, run_id="run-3")
+    states = [each["state"] for each in github.state.reviews]
+    assert [state for state in states[:2] if state != "DISMISSED"] == ["CHANGES_REQUESTED"]
+    assert kept["state"] == "CHANGES_REQUESTED"
+    assert [each["body"].count("A newer review") for each in github.state.reviews] == [1, 1, 0]
+    assert "still counts, since this token may not dismiss it" in receipt.detail
+
+
 @pytest.mark.parametrize(("merged", "says"), [(None, "was closed"), ("2026-01-02T03:04:05Z", "was merged")])
 def test_a_pull_request_that_is_over_gets_no_review(
     github: GitHubServer, writer: GitHubWriter, repository: Path, merged: str | None, says: str
@@ -370,7 +389,6 @@ def test_a_comment_finds_its_place(github: GitHubServer, writer: GitHubWriter, r
     assert ("Look here." in github.state.reviews[0]["body"]) is (place is None)
 
 
-@pytest.mark.sample(2)
 @pytest.mark.parametrize("after_write", [False, True], ids=["refused", "answer lost"])
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "/reviews$"), ("PUT", r"/reviews/\d+$"), ("PUT", "/dismissals$")]

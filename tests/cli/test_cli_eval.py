@@ -20,6 +20,7 @@ import pytest
 from stepflow.cli import main
 from stepflow.domain.reports.evaluation import EvalPair, EvalTrial, Evaluation, Variant
 from stepflow.domain.words import Outcome
+from stepflow.modes.eval.cases import read_cases
 from stepflow.modes.eval.evaluate import compare
 from stepflow.report.many_runs import evaluation_html, evaluation_lines
 from tests.checkout import git
@@ -261,6 +262,35 @@ def test_what_is_installed_is_there_and_nothing_else_of_the_checkout(project: Pa
     sent = json.dumps(model.bodies)
     assert "Speak as of old." in sent
     assert "Speak as of now." not in sent
+
+
+def test_trials_of_unknown_price_count_as_their_whole_budget_and_an_edited_case_is_tried_anew(
+    project: Path, model: MessagesApi, capsys
+) -> None:
+    """Even where only its checks are edited, and where all trials of the case are finished."""
+    limits = ("--model", "other", "--budget-tokens", "1", "--budget-usd-per-run", "0.75")
+    write_case(project, 7, checks=["false"])
+    found = run_eval(model, capsys, *limits)
+    assert [found["pairs"][0][role]["outcome"] for role in ("candidate", "baseline")] == ["budget_exhausted"] * 2
+    assert (found["spent_usd"], found["dropped"]) == (1.5, [])
+    write_case(project, 7, checks=["true"])
+    found = run_eval(model, capsys, *limits)
+    assert (found["pairs"], len(found["dropped"])) == ([], 1)
+    assert "pass on the base commit already" in found["dropped"][0]["reason"]
+
+
+def test_an_eval_that_was_killed_leaves_the_page_of_what_was_tried(project: Path, model: MessagesApi) -> None:
+    for number in range(1, 4):
+        write_case(project, number, checks=["true"])
+    argv = [sys.executable, "-I", "-m", "stepflow", *words(model)]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while not (pages := [*project.parent.glob("temp/stepflow/*/eval.html")]) and process.poll() is None:
+            time.sleep(0.02)
+        process.kill()
+    written = json.loads(pages[0].with_name("eval.json").read_text())
+    tried = [case.name for case in read_cases(project, "fixer")][: len(written["dropped"])]
+    assert ([each["case"] for each in written["dropped"]], written["ended"]) == (tried, "the eval was stopped")
+    assert "the eval was stopped" in pages[0].read_text()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 
 from stepflow.cli import main
 from stepflow.cli.layouts import find_proof_command
+from stepflow.run.request import toolbox_options
 from tests.checkout import git
 from tests.cli.prove_cases import COMMAND, DAYS, FAKES, FIXED, FIXES, PATH, TESTS, Case, Files
 from tests.docs.page import DOCS, page_blocks
@@ -103,6 +105,25 @@ def test_what_cannot_be_tried_is_told_at_once(
     folder = repository_of(FIXES["one line"])
     assert main(["prove", "--repo", str(folder), "--command", "true", *words]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_nothing_of_a_change_runs_in_a_sandbox_with_a_hole(
+    repository_of: Callable[[Case], Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hole: tools keep the environment of the program, with the runner's own token in it."""
+    folder, ran = repository_of(FIXES["one line"]), Path(os.environ["RUNNER_TEMP"]).parent / "ran"
+    monkeypatch.setenv("ACTIONS_RUNTIME_TOKEN", "runtime-token-0123456789")
+    monkeypatch.setattr(
+        "stepflow.modes.prove.toolbox_options",
+        lambda request: replace(toolbox_options(request), disabled_layers=frozenset({"environment"})),
+    )
+    words = ["--repo", str(folder), "--command", f"touch {ran}; echo it ran", "--isolation", "best-effort"]
+    assert main(["prove", "HEAD^..HEAD", *words]) == 1
+    said = capsys.readouterr()
+    assert "The self-test got out of the sandbox, so nothing else runs in it. a tool's environment" in said.err
+    assert not ran.exists()
+    # The commits are named, and no trial is.
+    assert len(said.out.splitlines()) == 1
 
 
 def test_a_first_commit_is_not_a_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,9 +127,11 @@ def test_nothing_is_renewed_where_no_conversation_follows(changes: dict, results
     assert cache.renewed == []
 
 
-def test_nothing_is_renewed_of_a_rung_that_a_red_validator_leaves() -> None:
+@pytest.mark.parametrize("lower", ["sonnet:low", "sonnet:high", "opus:low", "opus"])
+def test_nothing_is_renewed_of_a_rung_that_a_red_validator_leaves(lower: str) -> None:
+    """The service keeps another cache for each model, and for each effort of it."""
     cache = PlayedCache()
-    agent = replace(checked_agent(), models=tuple(map(Rung.parse, ("sonnet:low", "opus:high"))))
+    agent = replace(checked_agent(), models=tuple(map(Rung.parse, (lower, "opus:high"))))
     result, _ = run(cached(AGAIN), cache, agent=agent, table={"pytest": [RED, GREEN]})
     assert result.outcome is Outcome.COMPLETED
     [(request, _)] = cache.renewed

@@ -146,6 +146,28 @@ def test_each_hunk_is_taken_back_by_itself() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("without", "held"),
+    [
+        (CommandResult(exit_code=0, stdout="1 passed"), False),
+        (CommandResult(exit_code=1, stdout="FAILED t.py::x"), True),
+        (CommandResult(exit_code=2, stdout="ERROR collecting t.py"), True),
+        (CommandResult(exit_code=-1, timed_out=True), True),
+        (CommandResult(exit_code=-1, started=False, error="no such program"), True),
+        (CommandResult(exit_code=5, stdout="no tests ran"), False),
+    ],
+    ids=["passes", "fails", "is not built", "hangs", "is not started", "runs nothing"],
+)
+def test_a_part_is_held_if_the_tests_without_it_do_not_end_well(without: CommandResult, *, held: bool) -> None:
+    known = {"after": CommandResult(exit_code=0, stdout="1 passed"), "before": CommandResult(exit_code=1, stdout="1 f")}
+
+    def answer(trees: Sequence[str], _: TrialLimits) -> list[CommandResult]:
+        return [known.get(tree, without) for tree in trees]
+
+    (part,) = prove_change(change(hunk("x")), answer, ProofSettings()).hunks
+    assert (part.tried, part.held_by is not None) == (True, held)
+
+
 def test_a_version_that_was_tried_is_not_tried_again() -> None:
     trials = Trials(after=0, before=1)
     (only,) = trials.prove(replace(hunk("a"), tree="before")).hunks

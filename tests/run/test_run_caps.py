@@ -99,6 +99,33 @@ def test_what_was_started_earlier_in_the_month_counts_for_the_month_alone() -> N
     )
 
 
+def cost_of(usd: float, *, period: str = TODAY, runs: int = 1) -> PeriodCost:
+    return PeriodCost(period=period, runs=runs, cost=Spent(usd=usd))
+
+
+@pytest.mark.parametrize(
+    ("costs", "fits"),
+    [
+        ({}, False),
+        ({("triage", 1, TODAY): cost_of(0.0)}, True),
+        # What another agent says of the issue, and what is said of another issue or day, is not what this run cost.
+        ({("fixer", 1, TODAY): cost_of(0.0)}, False),
+        ({("triage", 2, TODAY): cost_of(0.0)}, False),
+        ({("triage", 1, "2026-11-26"): cost_of(0.0, period="2026-11-26")}, False),
+        # What any agent costs counts, up to the cap itself.
+        ({("triage", 1, TODAY): cost_of(0.0), ("fixer", 9, TODAY): cost_of(0.01)}, True),
+        ({("triage", 1, TODAY): cost_of(0.0), ("fixer", 9, TODAY): cost_of(0.011)}, False),
+    ],
+)
+def test_a_run_counts_as_its_whole_budget_until_its_own_comment_says_what_it_cost(
+    costs: dict[tuple[str, int, str], PeriodCost], *, fits: bool
+) -> None:
+    inputs = read_inputs({"budget-usd-per-day": "0.03"})
+    past = Past(day=TODAY, starts=(opened(1, "eve", 0),), costs=costs)
+    reached = describe_reached_cap(inputs, TRIAGE, trigger_of(opened(3, "bob", 2)), past, Period.DAY)
+    assert (reached == "") is fits, reached
+
+
 def issue(number: int, **facts: object) -> OpenedIssue:
     made = {"id": number, "number": number, "author": "eve", "author_type": "User", "created_at": MORNING, **facts}
     return OpenedIssue.model_validate(made)

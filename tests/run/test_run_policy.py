@@ -241,6 +241,47 @@ def test_a_policy_with_a_mistake_stops_the_run_and_says_what_to_do(policy: str, 
     assert caught.value.hint == "Correct the variable STEPFLOW_POLICY and start again."
 
 
+@pytest.mark.parametrize(
+    ("policy", "anyone"),
+    [
+        ("min-permission: read", False),
+        ("min-permission: write\nmodels: [opus, sonnet, haiku]", False),
+        ("models: [opus, sonnet, haiku]", True),
+        ("budget-usd: 2", True),
+        ("started-by: [ann]", True),
+    ],
+)
+def test_an_agent_for_everybody_asks_for_the_permission_of_the_policy(policy: str, *, anyone: bool) -> None:
+    triage, limits = load_agent("builtin/triage"), read_inputs({"policy": policy}).policy
+    assert limits is not None
+    assert triage.anyone_may_start
+    assert limits.narrow_agent(triage, "builtin/triage", None, Provider.ANTHROPIC).anyone_may_start is anyone
+
+
+@pytest.mark.parametrize(
+    ("agents", "runs"),
+    [
+        ("fixer: {digest}", True),
+        ("fixer: [{other}, {digest}]", True),
+        ("fixer: [{digest}, {other}]", True),
+        ("fixer: [{other}, any]", True),
+        ("builtin/fix: any, fixer: {other}", False),
+        ("builtin/fix: {digest}, fixer: {other}", False),
+    ],
+)
+def test_a_version_runs_if_any_of_the_agents_digests_is_its_own(
+    agents: str, agent: AgentDefinition, *, runs: bool
+) -> None:
+    written = agents.format(digest=agent.digest, other="a" * 64)
+    limits = read_inputs({"policy": f"agents: {{ {written} }}"}).policy
+    assert limits is not None
+    if runs:
+        assert limits.narrow_agent(agent, "fixer", None, Provider.ANTHROPIC) == agent
+    else:
+        with pytest.raises(Refused, match=f"This one has the digest {agent.digest}"):
+            limits.narrow_agent(agent, "fixer", None, Provider.ANTHROPIC)
+
+
 def start(inputs: Inputs, login: str) -> Trigger | Skip:
     event = EventPayload.model_validate({"sender": {"login": login}})
     return find_trigger("workflow_dispatch", event, inputs)

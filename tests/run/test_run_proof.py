@@ -108,6 +108,7 @@ def run(trials: Trials, checkout: Path, *names: str, **limits: float) -> list[Co
     return [*trials.run(trees, TrialLimits(**limits))]
 
 
+@pytest.mark.fast
 @pytest.mark.whole
 def test_a_trial_that_hangs_ends_at_its_own_limit(checkout: Path, trials_of: Callable[..., Trials]) -> None:
     results = run(trials_of(HANGS_WITHOUT), checkout, WITHOUT, WITH, each=2.0, together=60.0)

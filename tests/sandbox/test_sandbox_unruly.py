@@ -85,6 +85,42 @@ def launcher(folder: Path, body: str) -> Iterator[Launcher]:
         started.close()
 
 
+#: What a launcher says of two programs, the second of which gets the first one's process id; and how that one ended.
+REUSED = {
+    "the first had ended": ('{"pid": 5}\n{"ended": 5, "status": 1}\n', '{"pid": 5}\n', None),
+    "it ends as the second starts": ('{"pid": 5}\n', '{"ended": 5, "status": 1}\n{"pid": 5}\n', None),
+    "both have ended": ('{"pid": 5}\n{"ended": 5, "status": 1}\n', '{"pid": 5}\n{"ended": 5, "status": 0}\n', 0),
+}
+SAYS = """
+import json, os, socket
+channel = socket.socket(fileno=0)
+socket.recv_fds(channel, 64, 16)
+channel.sendall(json.dumps({facts}).encode() + b"\\n")
+for words in {words}:
+    for descriptor in socket.recv_fds(channel, 64, 16)[1]:
+        os.close(descriptor)
+    channel.sendall(words.encode())
+channel.recv(64)
+"""
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("case", REUSED)
+def test_a_program_that_gets_the_process_id_of_another_has_not_ended_as_that_did(tmp_path: Path, case: str) -> None:
+    *words, ended = REUSED[case]
+    config = sandbox_config(
+        checkout=tmp_path, private=tmp_path, read=(), identity=None, options=ToolboxOptions(), broker=None
+    )
+    program = SAYS.format(facts=asdict(granted()), words=words)
+    started = Launcher(config, {"PATH": os.environ["PATH"]}, grace=10, program=program)
+    try:
+        with started.during("a test"), Path(os.devnull).open("rb") as null:
+            assert [started.start(["true"], [null.fileno()]) for _ in words] == [5, 5]
+            assert started.status_of(5) == ended
+    finally:
+        started.close()
+
+
 @pytest.mark.parametrize("body", [FLOODS, DRIPS, DRIPS_INTO_THE_ANSWER], ids=["floods", "drips", "drips: answer"])
 def test_an_operation_that_sends_without_end_is_left_when_its_time_is_over(tmp_path: Path, body: str) -> None:
     begun = time.monotonic()

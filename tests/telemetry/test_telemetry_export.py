@@ -91,7 +91,7 @@ def test_a_collector_receives_every_span_and_every_metric_as_it_is() -> None:
         (deaf_to_metrics, TOO_SLOW),
         (busy, "it answered 503 Service Unavailable"),
         (broken, "it answered 500 Internal Server Error"),
-        (elsewhere, "it answered 301, and no redirect is followed"),
+        pytest.param(elsewhere, "it answered 301, and no redirect is followed", marks=pytest.mark.fast),
     ],
 )
 def test_whatever_a_collector_does_it_takes_no_longer_than_said(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -14,6 +15,7 @@ from opentelemetry.sdk.metrics.export import DataPointT, NumberDataPoint
 from stepflow.domain import event as events
 from stepflow.domain.event import Entry
 from stepflow.domain.flow import fold
+from stepflow.domain.json import JsonObject
 from stepflow.domain.text import cut
 from stepflow.domain.words import Outcome, Stage, exit_code
 from stepflow.telemetry.sdk import sdk_metrics
@@ -224,6 +226,35 @@ def test_long_content_is_cut_and_secrets_are_redacted() -> None:
     assert span.attributes["gen_ai.tool.call.result"] == cut(long, MOST_CONTENT)
     assert "sk-secret" not in text_of(trace)
     assert "fixer" not in text_of(trace)
+
+
+SECRET = "sk-ant-0123456789-abcdefghij-klmnopqrst"
+
+
+@pytest.mark.parametrize("shown", [1, 8, len(SECRET) // 2, len(SECRET) - 1])
+def test_no_part_of_a_secret_is_left_where_a_text_is_cut(shown: int) -> None:
+    """So many characters of the secret stand before the place of the cut, in every text that a trace has."""
+    text = f"{'x' * (MOST_CONTENT - shown)}{SECRET}{'y' * 100}"
+
+    def grow(event: events.Event) -> events.Event:
+        match event:
+            case events.PromptRendered():
+                return replace(event, system=text, blocks=[text])
+            case events.UserMessage():
+                return replace(event, text=text)
+            case events.ToolCalled():
+                return replace(event, output=text, input={"command": text})
+            case events.ModelTurned():
+                use: JsonObject = {"type": "tool_use", "id": "t", "name": "bash", "input": {"command": text}}
+                thinking: JsonObject = {"type": "thinking", "thinking": text}
+                return replace(event, content=[{"type": "text", "text": text}, thinking, use])
+            case _:
+                return event
+
+    grown = tuple(replace(entry, event=grow(entry.event)) for entry in journal_of("plausible"))
+    said = text_of(build_trace(grown, content=True, redact=lambda each: each.replace(SECRET, "***")))
+    assert "x" * 100 in said
+    assert re.findall(r"x(sk?[^x*]{0,8})", said) == []
 
 
 def test_a_run_has_the_same_ids_whenever_it_is_exported() -> None:
