@@ -88,12 +88,13 @@ def _check_branch_name(request: RunRequest, agent: AgentDefinition) -> tuple[str
     planned."""
     if request.follow_up or not agent.github.pushes:
         return None
-    if problem := branch_problem(_branch(request, agent), request.base_branch(agent)):
+    if problem := branch_problem(run_branch(request, agent), request.base_branch(agent)):
         raise InputError(problem)
     return ()
 
 
-def _branch(request: RunRequest, agent: AgentDefinition) -> str:
+def run_branch(request: RunRequest, agent: AgentDefinition) -> str:
+    """Return the branch that the run works on and pushes."""
     number = request.trigger.issue_number
     return branch_of(agent, f"issue-{number}" if number else f"run-{request.run_id}")
 
@@ -213,7 +214,9 @@ def _check_server(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...
     """The server must have the commit from which the run starts, no branch in the way of the run's own, and accept
     pushes if `read-token` is the token that pushes. A follow-up has read its commit and branch from the server."""
     token, follow_up = request.inputs.read_token, request.follow_up
-    commit, branch = (follow_up.head, follow_up.branch) if follow_up else (request.base_commit, _branch(request, agent))
+    commit, branch = (
+        (follow_up.head, follow_up.branch) if follow_up else (request.base_commit, run_branch(request, agent))
+    )
     asks = request.inputs.boundary is BoundaryMode.GITHUB and agent.github.pushes
     if not asks or token is None or not request.repository or not commit:
         return None

@@ -23,7 +23,7 @@ from stepflow.ports import Commands, Journal, Tools
 from stepflow.run.clock import COMPLETION_GRACE, GRACE, Cancellation, Deadline, SystemClock, TimelyCommands
 from stepflow.run.prepare import Prepared
 from stepflow.run.pull_request.follow_up import fetch_history
-from stepflow.run.readiness import check_mcp_secrets
+from stepflow.run.readiness import check_mcp_secrets, run_branch
 from stepflow.run.request import RunRequest, proxy_variables, toolbox_options
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.egress.proxy import EgressProxy
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from stepflow.mcp.transports import RemoteAccess
 
 
+#: The branch of a copy that no run pushes: a check may refuse commits on the main branch.
+_COPY = "stepflow/copy"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Workspace:
     """A folder for the run's files, empty until `fill` is called."""
@@ -56,7 +60,7 @@ class Workspace:
     def fill(
         self, prepared: Prepared, cancellation: Cancellation, note: Callable[[str], None] = lambda _: None
     ) -> tuple[str, ...]:
-        """Copy the checkout and start the run's branch, if it has one. Returns the files whose uncommitted changes stay
+        """Copy the checkout and start the run's branch. Returns the files whose uncommitted changes stay
         behind. `note` is called before slow parts. Signals stay held at the end."""
         request = prepared.request
         pull = request.follow_up or request.reviewed
@@ -67,6 +71,7 @@ class Workspace:
                 request.root,
                 without=request.login_files,
                 with_history=pull is None,
+                branch="" if request.in_place else run_branch(request, prepared.agent),
                 note=note,
             )
             if request.original and request.original.programs:
@@ -162,7 +167,7 @@ def committed_copy(request: RunRequest, cancellation: Cancellation) -> Iterator[
     """Copy the checkout as it is now and commit everything in the copy. Signals stay held at the end."""
     with temporary_folder(request.root) as folder:
         copy = folder / "checkout"
-        make_workspace(request.root, copy, without=request.login_files)
+        make_workspace(request.root, copy, without=request.login_files, branch=_COPY)
         cancellation.hold()
         copied = replace(request, root=copy, original=request)
         with Toolbox.start(copy, options=options_at_root(copied)) as toolbox, cancellation.obeyed():

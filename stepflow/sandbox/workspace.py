@@ -16,7 +16,8 @@ from pathlib import Path
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.errors import BoundaryError, InputError
 from stepflow.ports import Commands
-from stepflow.sandbox.host_git import ask_git, read_settings, settings_of_copy
+from stepflow.sandbox.child.git import BRANCHES
+from stepflow.sandbox.host_git import ask_git, head_commit, read_settings, settings_of_copy
 from stepflow.sandbox.isolation import closed_folder
 
 GIT = ".git"
@@ -110,13 +111,14 @@ def make_workspace(
     *,
     without: Iterable[Path] = (),
     with_history: bool = True,
+    branch: str = "",
     note: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Copy files, links and modes, those that git ignores too, and write each `.git` anew.
 
     `without` are paths of the checkout to leave out: files to log in by. Without `with_history` the checkout's own
-    `.git` is left out. What takes longer than two seconds is said by `note`. Raises `InputError` where that cannot be
-    done.
+    `.git` is left out. With a `branch` the copy stands on it, at the checkout's commit. What takes longer than two
+    seconds is said by `note`. Raises `InputError` where that cannot be done.
     """
     source = checkout.resolve()
     try:
@@ -130,6 +132,8 @@ def make_workspace(
                 _keep_inside(path, source, workspace)
         if with_history and os.path.lexists(source / GIT):
             _write_repository(_find_repository(source, source / GIT), workspace)
+            if branch:
+                _start_on(branch, workspace)
     except BoundaryError as exc:
         raise InputError(
             f"The repository {checkout} cannot be copied: {exc.message}",
@@ -292,6 +296,16 @@ def _write_refs(repository: _SourceRepository, target: Path) -> None:
         else:
             packed.append(f"{commit} {name}\n")
     (target / "packed-refs").write_text("".join(packed), "utf-8", "surrogateescape")
+
+
+def _start_on(branch: str, workspace: Path) -> None:
+    """Put HEAD on a branch at its commit, and leave the files alone. HEAD stays where it is if there is no commit, or
+    if git refuses the name, as it does beside a branch that is called `stepflow`."""
+    name = f"{BRANCHES}{branch}"
+    if commit := head_commit(workspace):
+        ask_git(workspace, "update-ref", name, commit, may_fail=True)
+        if ask_git(workspace, "rev-parse", "--quiet", "--verify", name, may_fail=True) == commit:
+            ask_git(workspace, "symbolic-ref", "HEAD", name)
 
 
 def _copy_hooks(hooks: Path, target: Path) -> None:

@@ -52,6 +52,34 @@ def test_a_dispatched_branch_is_the_base(world: World, detached: bool) -> None:
     assert [pull["base"] for pull in world.pulls()] == [RELEASE]
 
 
+@pytest.mark.fast
+@pytest.mark.parametrize("detached", [False, True])
+def test_tools_and_checks_work_on_the_branch_that_is_pushed_beside_the_base_branch(
+    world: World, detached: bool
+) -> None:
+    """pre-commit's hook `no-commit-to-branch` asks as this check does."""
+    world.edit(
+        "steps_registry.json",
+        lambda registry: add_check(registry, f'test "$(git symbolic-ref HEAD)" = refs/heads/{BRANCH}'),
+    )
+    if detached:
+        git("checkout", "--quiet", "--detach", cwd=world.checkout)
+    (world.checkout / "built.txt").write_text("what an earlier step of the job left, in no commit\n")
+    done = world.run([understood(), bash("git rev-parse --verify main && rm built.txt"), *solve()[1:]])
+    assert done.outputs["outcome"] == "completed", done.log
+    assert done.outputs["branch"] == BRANCH
+    assert (world.checkout / "built.txt").is_file()
+
+
+def add_check(registry: dict[str, Any], command: str) -> None:
+    """Let the closing ask one more command."""
+    pattern, *_ = registry["failurePatterns"]
+    check = {"type": "command", "command": command, "successWhen": "exitCode:0", "failurePattern": pattern}
+    registry["validators"]["own"] = check
+    for entry in registry["validationSteps"].values():
+        entry["validationConditions"].append({"validator": "own"})
+
+
 def test_the_branch_that_a_step_checked_out_is_the_base_on_any_event(world: World) -> None:
     release_on(world, RELEASE)
     world.runner.environ = {"GITHUB_REF": "refs/heads/main"}
