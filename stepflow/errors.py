@@ -80,9 +80,12 @@ class Example:
 
 @dataclass(frozen=True, kw_only=True)
 class LintRule:
-    """A rule for agent definitions. `broken` briefly says what is wrong, `why` says why it matters."""
+    """A rule for agent definitions. `broken` briefly says what is wrong, `why` says why it matters, `page` is the
+    address of its documentation."""
 
     code: str
+    group: str
+    page: str
     severity: Severity
     broken: str
     why: str

@@ -26,7 +26,7 @@ from stepflow.action.runner import (
     secret_variables,
     secrets_in,
 )
-from stepflow.definition.diagnostics import rules
+from stepflow.definition.rules import rules
 from stepflow.domain.agent.definition import AgentDefinition, count_problems
 from stepflow.domain.json import compact
 from stepflow.domain.proof import ProofVerdict

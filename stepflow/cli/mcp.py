@@ -84,7 +84,7 @@ def lock_agents(request: RunRequest, names: Sequence[str], cancellation: Cancell
     if not any(servers.values()):
         raise InputError(
             f"There is no MCP server in agent.json of {', '.join(servers) or 'any agent'}.",
-            hint="Write `mcpServers` there; docs/registry.md has its form.",
+            hint="Write `mcpServers` there; docs/keys/agent.md has its form.",
         )
     check_request(replace(request, trigger=replace(request.trigger, agent=next(iter(servers)))))
     locked: list[LockedServer] = []

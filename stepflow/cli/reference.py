@@ -11,7 +11,8 @@ import sys
 from argcomplete.shell_integration import shellcode
 
 from stepflow.cli.terminal import print_lines
-from stepflow.definition.diagnostics import closest_match, rules
+from stepflow.definition.diagnostics import closest_match
+from stepflow.definition.rules import rules
 from stepflow.errors import InputError
 from stepflow.report.diagnostic import explanation, rule_list
 

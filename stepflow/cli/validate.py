@@ -12,10 +12,10 @@ from pathlib import Path
 
 from stepflow.cli.options import add_agent, add_flags, add_switch
 from stepflow.cli.terminal import print_json, print_lines
-from stepflow.definition.diagnostics import rules
 from stepflow.definition.folder import AGENTS, NoAgent
 from stepflow.definition.loading import load_agent
 from stepflow.definition.rule_of_two import UNKNOWN, find_exposures
+from stepflow.definition.rules import rules
 from stepflow.domain.agent.definition import Inspection
 from stepflow.errors import DefinitionError, InputError, Problem
 from stepflow.journal import iter_journal

@@ -1,4 +1,4 @@
-"""The rules, and the problems of one load: sorted, each once, with its position in the file."""
+"""The problems of one load: sorted, each once, with its position in the file."""
 
 from __future__ import annotations
 
@@ -6,49 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from functools import cache
-from importlib.resources import files
 
 from stepflow.definition.parsing import Positions, Span, keys_of
+from stepflow.definition.rules import rules
 from stepflow.domain.agent.definition import Inspection
 from stepflow.domain.json import JsonValue, compact
 from stepflow.domain.text import cut
-from stepflow.errors import Example, LintRule, Problem, Severity
-
-_RULE = re.compile(r"^## (SF[0-9]{3})\n\n(Error|Warning|Note): (.+)\n", re.MULTILINE)
-_EXAMPLE = re.compile(
-    r"^(?P<word>Wrong|Right)(?:, `(?P<file>[^`]+)`(?: at `(?P<pointer>[^`]+)`)?)?:\n\n"
-    r"```(?P<language>\w+)\n(?P<text>.*?)^```\n",
-    re.MULTILINE | re.DOTALL,
-)
-
-
-@cache
-def rules() -> Mapping[str, LintRule]:
-    """Every rule of `rules.md` by its code."""
-    text = (files("stepflow.definition") / "rules.md").read_text(encoding="utf-8")
-    parts = _RULE.split(text)[1:]
-    return {rule.code: rule for rule in map(_rule, parts[::4], parts[1::4], parts[2::4], parts[3::4])}
-
-
-def _rule(code: str, severity: str, broken: str, text: str) -> LintRule:
-    # An example without a place has the place of the one before it.
-    location: tuple[str, str] = ("", "")
-    by_word: dict[str, list[Example]] = {"Wrong": [], "Right": []}
-    for match in _EXAMPLE.finditer(text):
-        location = (match["file"], match["pointer"] or "") if match["file"] else location
-        file, pointer = location
-        example = Example(file=file, pointer=pointer, language=match["language"], text=match["text"].rstrip("\n"))
-        by_word[match["word"]].append(example)
-    return LintRule(
-        code=code,
-        severity=Severity(severity.lower()),
-        broken=broken,
-        why=" ".join(_EXAMPLE.split(text, maxsplit=1)[0].split()),
-        wrong=tuple(by_word["Wrong"]),
-        right=tuple(by_word["Right"]),
-    )
-
+from stepflow.errors import Problem, Severity
 
 #: Problems that are about a key, whatever its value is.
 _ABOUT_KEYS = frozenset({"SF104", "SF108", "SF111", "SF112", "SF310", "SF331", "SF606", "SF709"})

@@ -26,9 +26,9 @@ from stepflow.definition.diagnostics import (
     did_you_mean,
     escape_control,
     list_words,
-    rules,
 )
 from stepflow.definition.parsing import JsonFault, Positions, last_key, parse_json
+from stepflow.definition.rules import rules
 from stepflow.domain.json import JsonObject
 from stepflow.errors import Problem
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 
 from stepflow.domain.agent.definition import Inspection, count_problems
 from stepflow.domain.reports.report import CheckState, Preflight, PreflightCheck
@@ -123,7 +124,7 @@ def _excerpt(problem: Problem, text: str | None, gutter: int, max_width: int) ->
 
 
 def explanation(rule: LintRule) -> list[Line]:
-    """Return the rule, why it matters, and a wrong and a right example."""
+    """Return the rule, why it matters, a wrong and a right example, and the address of its page."""
     lines = [Line(TONES[rule.severity], f"{rule.severity}[{rule.code}]: {rule.broken}"), _plain(""), _plain(rule.why)]
     location = ""
     for tone, word, examples in ((Tone.BAD, "Wrong", rule.wrong), (Tone.GOOD, "Right", rule.right)):
@@ -132,13 +133,16 @@ def explanation(rule: LintRule) -> list[Line]:
             location = example.location
             text = (_plain(f"    {line}".rstrip()) for line in example.text.split("\n"))
             lines += [_plain(""), Line(tone, f"{word}{where}:"), _plain(""), *text]
-    return [*lines, _plain("")]
+    return [*lines, _plain(""), _plain(f"Page: {rule.page}"), _plain("")]
 
 
 def rule_list(rules: Iterable[LintRule]) -> list[Line]:
-    """Return one line per rule."""
-    rows = [Line(TONES[rule.severity], f"{rule.code} {rule.severity:7} {rule.broken}") for rule in rules]
-    return [*rows, _plain(""), _plain("`stepflow explain CODE` says why a rule matters, with an example.")]
+    """Return one line per rule, below the title of its group."""
+    lines: list[Line] = []
+    for group, members in groupby(rules, key=lambda rule: rule.group):
+        rows = (Line(TONES[rule.severity], f"{rule.code} {rule.severity:7} {rule.broken}") for rule in members)
+        lines += [_plain(group), *rows, _plain("")]
+    return [*lines, _plain("`stepflow explain CODE` says why a rule matters, with an example.")]
 
 
 def _plain(text: str) -> Line:

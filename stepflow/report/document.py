@@ -208,6 +208,7 @@ def _rule(rule: LintRule) -> JsonObject:
         "name": rule.code,
         "shortDescription": {"text": rule.broken},
         "fullDescription": {"text": rule.why or rule.broken},
+        "helpUri": rule.page,
         "help": {"text": plain or rule.broken, "markdown": marked or rule.broken},
         "defaultConfiguration": {"level": rule.severity.value},
         "properties": {"tags": ["stepflow"], "problem.severity": severity, "precision": "very-high"},

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from runner_model import lines_of, obeyed_in, outputs_in, unescaped
 
 from stepflow.action.runner import Job, output_file_text, outputs_of
-from stepflow.definition.diagnostics import rules
+from stepflow.definition.rules import rules
 from stepflow.domain.agent.definition import Inspection
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.event import Entry, Noted

@@ -167,6 +167,14 @@ def test_explain_gives_reason_and_example(capsys) -> None:
     assert out.startswith("error[SF343]: target does not exist or is a section\n")
     assert "Wrong, in steps_registry.json, /steps/initial.issue/transitions/next:" in out
     assert '    { "target": "continuation.issue" }' in out
+    assert out.endswith("\nPage: https://github.com/org/stepflow-action/blob/v1/docs/rules/steps.md#sf343\n\n")
+
+
+def test_explain_without_a_code_lists_all_rules_by_group(capsys) -> None:
+    assert main(["explain"]) == 0
+    head, *rows = capsys.readouterr().out.split("\n\n")[0].splitlines()
+    assert head == "Files and their shape"
+    assert [row[:3] for row in rows] == ["SF1"] * len(rows) != []
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from load_cases import Case, cases
 
 from stepflow.definition.agent import check_arguments
-from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import load_agent, validate_agent
+from stepflow.definition.rules import rules
 from stepflow.errors import DefinitionError, Problem, Severity
 
 

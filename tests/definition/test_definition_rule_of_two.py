@@ -11,9 +11,9 @@ import pytest
 from load_cases import edit_json
 from rule_of_two_agents import SERVERS, Written, build, lock, written_agents
 
-from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import inspect_agent, load_agent
 from stepflow.definition.rule_of_two import UNKNOWN, Circumstances, find_exposures
+from stepflow.definition.rules import rules
 from stepflow.domain.agent.definition import Inspection
 from stepflow.domain.words import Network
 from stepflow.errors import DefinitionError, Severity

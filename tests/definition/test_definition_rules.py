@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from load_cases import DEFINITIONS, edit_json
 
-from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import validate_agent
+from stepflow.definition.rules import rules
 from stepflow.errors import Example, LintRule
 from tests.golden import assert_golden
 

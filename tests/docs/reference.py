@@ -1,4 +1,7 @@
-"""The reference page of the agent files, made from what it describes. `python -m tests.docs.reference --write`."""
+"""docs/keys and docs/rules: the pages about an agent's files, made from what they describe.
+
+`python -m tests.docs.reference --write` writes them.
+"""
 
 from __future__ import annotations
 
@@ -9,66 +12,103 @@ from pathlib import Path
 from typing import Any
 
 from stepflow.definition.agent import OPTIONAL, REQUIRED, check_arguments
-from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import load_agent, validate_agent
 from stepflow.definition.old_names import CONDITION_NAMES, MOVES, OLD_VERDICT_TYPES, TOP_NAMES
 from stepflow.definition.published import agent_schema, check_schema, gate_schema
+from stepflow.definition.rules import GROUPS, RuleGroup, rules
 from stepflow.definition.shapes import field_notes
 from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, VerdictType
 from stepflow.engine.extract import EXTRACTORS
 from stepflow.engine.prompt.render import TEMPLATE_KEYS
 from stepflow.errors import Example, LintRule, Problem
 from tests.definition.load_cases import Case, cases
-from tests.docs.page import ROOT
+from tests.docs.page import DOCS, ROOT
 from tests.docs.reference_words import (
     EXTRACTED,
-    GROUPS,
     HEAD,
+    MADE,
     ON_CHECKS,
     ON_EXTRACTORS,
     ON_OLD_NAMES,
-    ON_PROBLEMS,
+    ON_RULES,
     ON_VERDICTS,
     VERDICTS,
 )
 from tests.docs.tables import table
 
-PAGE = ROOT / "docs" / "registry.md"
+#: The pages of the files' keys, and those of the rules.
+KEYS, RULES = DOCS / "keys", DOCS / "rules"
 
-#: Characters of a fix that the page shows: some list all the words there are.
+#: Characters of a fix that a page shows: some list all the words there are.
 MOST_SHOWN = 200
 
 #: What the names in an object are.
 NAMES = {"steps": "<id>", "validationSteps": "<id>", "transitions": "<intent>"}
 
 
-def page() -> str:
-    """The whole page."""
-    parts = [
-        HEAD,
-        "## agent.json\n",
-        *_file(agent_schema(), "AgentFile"),
-        "### Verdict types\n",
-        ON_VERDICTS + table(("type", "config", "finished, without gates and checks"), _verdicts()),
-        "## steps_registry.json\n",
-        *_file(gate_schema(), "GateRegistry"),
-        "### Step kinds\n",
-        table(("kind", "its answers may be"), _kinds()),
-        _aliases(),
-        "### Extractors\n",
-        ON_EXTRACTORS + table(("name", "value"), _extractors()),
-        "### Shipped templates\n",
-        f"For `fallbackKey`: {_listed(TEMPLATE_KEYS)}.\n",
-        "## steps_registry.json with checks\n",
-        ON_CHECKS,
-        *_file(check_schema(), "CheckRegistry", {"PatternEntry", "ValidatorEntry", "ValidationStepEntry"}),
-        "## Old names\n",
-        ON_OLD_NAMES + table(("old", "new"), _old_names()),
-        "## Problems\n",
-        ON_PROBLEMS,
-        *_rules(),
-    ]
-    return "\n".join(parts)
+def pages() -> dict[Path, str]:
+    """Every page by its path."""
+    return {KEYS / f"{name}.md": "\n".join(parts) for name, parts in _key_pages().items()} | {
+        RULES / f"{name}.md": "\n".join(parts) for name, parts in _rule_pages()
+    }
+
+
+def outdated() -> list[str]:
+    """The pages that are missing, not up to date, or no longer made."""
+    made = pages()
+    stands = {path for folder in (KEYS, RULES) for path in folder.glob("*.md")}
+    wrong = [path for path, text in made.items() if path not in stands or path.read_text(encoding="utf-8") != text]
+    return sorted(str(path.relative_to(ROOT)) for path in {*wrong, *(stands - made.keys())})
+
+
+def _key_pages() -> dict[str, list[str]]:
+    return {
+        "README": [HEAD],
+        "agent": [
+            _title("agent.json", "the whole agent. [How to read the table](README.md)."),
+            *_file(agent_schema(), "AgentFile"),
+            "## Verdict types\n",
+            ON_VERDICTS + table(("type", "config", "finished, without gates and checks"), _verdicts()),
+        ],
+        "steps": [
+            _title("steps_registry.json", "the steps, with gates. [How to read the table](README.md)."),
+            *_file(gate_schema(), "GateRegistry"),
+            "## Step kinds\n",
+            table(("kind", "its answers may be"), _kinds()),
+            _aliases(),
+            "## Extractors\n",
+            ON_EXTRACTORS + table(("name", "value"), _extractors()),
+            "## Shipped templates\n",
+            f"For `fallbackKey`: {_listed(TEMPLATE_KEYS)}.\n",
+        ],
+        "checks": [
+            _title("steps_registry.json with checks", "the older form of the file."),
+            ON_CHECKS,
+            *_file(check_schema(), "CheckRegistry", {"PatternEntry", "ValidatorEntry", "ValidationStepEntry"}),
+            "## Old names\n",
+            ON_OLD_NAMES + table(("old", "new"), _old_names()),
+        ],
+    }
+
+
+def _title(what: str, about: str) -> str:
+    return f"# {what}\n\n{MADE}\n\nEvery key of `{what.split(maxsplit=1)[0]}`: {about}\n"
+
+
+def _rule_pages() -> Iterator[tuple[str, list[str]]]:
+    examples = _examples()
+    index = [ON_RULES]
+    for digit, group in GROUPS.items():
+        members = [rule for rule in rules().values() if rule.code[2] == digit]
+        rows = ((_code_link(rule, group), rule.severity.value, rule.broken) for rule in members)
+        index.append(f"## {group.title}\n\n" + table(("code", "severity", "rule broken"), rows))
+        about = f"# Rules: {group.title}\n\n{MADE}\n\n[All rules](README.md) · offline: `stepflow explain CODE`\n"
+        yield group.page, [about, *(_explained(rule, examples.get(rule.code)) for rule in members)]
+    yield "README", index
+
+
+def _code_link(rule: LintRule, group: RuleGroup) -> str:
+    return f"[{rule.code}]({group.page}.md#{rule.code.lower()})"
 
 
 def _file(schema: dict[str, Any], root: str, known: Iterable[str] = ()) -> Iterator[str]:
@@ -77,7 +117,7 @@ def _file(schema: dict[str, Any], root: str, known: Iterable[str] = ()) -> Itera
     while todo:
         name, shape, anchor = todo.pop(0)
         if anchor:
-            yield f"### `{anchor}`\n"
+            yield f"## `{anchor}`\n"
         yield table(("key", "type", "default", "from", "meaning"), _keys(name, shape, schema["$defs"]))
         inner = [
             (model, schema["$defs"][model], f"{anchor}.{key}{suffix}".removeprefix(".").replace("<>", _named(key)))
@@ -181,24 +221,14 @@ def _old_names() -> Iterator[Sequence[str]]:
     yield from ((f"`{old}`", f"`{new}`") for old, new in (*TOP_NAMES, CONDITION_NAMES))
 
 
-def _rules() -> Iterator[str]:
-    examples = _examples()
-    for digit, title in GROUPS.items():
-        rows = (
-            (f"<a id='{code.lower()}'></a>{code}", row.severity.value, row.broken, _example(examples.get(code)))
-            for code, row in rules().items()
-            if code[2] == digit
-        )
-        yield f"### {title}\n\n" + table(("code", "severity", "rule broken", "for example"), rows)
-        yield from (_explained(rule) for rule in rules().values() if rule.code[2] == digit)
-
-
-def _explained(rule: LintRule) -> str:
-    """Why a rule matters, and wrong and right, folded: the table above is what most come for."""
-    parts = [f"<details><summary>{rule.code}: {rule.broken}</summary>\n\n{rule.why}\n"]
+def _explained(rule: LintRule, problem: Problem | None) -> str:
+    """A rule: how severe it is, why it matters, what a message says, wrong and right."""
+    parts = [f"## {rule.code}\n", f"**{rule.severity.value.capitalize()}: {rule.broken}.** {rule.why}\n"]
+    if problem is not None:
+        parts.append(f"For example: {_example(problem)}\n")
     for word, examples in (("Wrong", rule.wrong), ("Right", rule.right)):
         parts += [_fenced(word, example) for example in examples]
-    return "\n".join([*parts, "</details>\n"])
+    return "\n".join(parts)
 
 
 def _fenced(word: str, example: Example) -> str:
@@ -206,9 +236,7 @@ def _fenced(word: str, example: Example) -> str:
     return f"{word}, `{example.file}`{at}:\n\n```{example.language}\n{example.text}\n```\n"
 
 
-def _example(problem: Problem | None) -> str:
-    if problem is None:
-        return ""
+def _example(problem: Problem) -> str:
     fix = (
         problem.fix if len(problem.fix) <= MOST_SHOWN else problem.fix[: problem.fix.rindex(",", 0, MOST_SHOWN)] + ", …"
     )
@@ -244,6 +272,10 @@ def _listed(words: Iterable[str]) -> str:
 
 if __name__ == "__main__":
     if "--write" in sys.argv:
-        PAGE.write_text(page(), encoding="utf-8")
-    elif PAGE.read_text(encoding="utf-8") != page():
-        sys.exit("docs/registry.md is not up to date: make docs")
+        for old in outdated():
+            (ROOT / old).unlink(missing_ok=True)
+        for path, text in pages().items():
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    elif old := outdated():
+        sys.exit(f"Not up to date: {', '.join(old)}. Run `make docs`.")

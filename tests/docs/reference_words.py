@@ -1,4 +1,4 @@
-"""What the reference page says of words that no model describes."""
+"""What the pages of keys and rules say of words that no model describes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 from stepflow.domain.words import VerdictType
 
-HEAD = (Path(__file__).parent / "registry_head.md").read_text(encoding="utf-8")
+MADE = "<!-- Made by `make docs` from the models, the rules and the test corpus; change those. -->"
+HEAD = (Path(__file__).parent / "keys_head.md").read_text(encoding="utf-8")
 
 VERDICTS = {
     VerdictType.POLL_STATE: "The issue's wanted state is set at closing, and read back. The run needs an issue.",
@@ -41,16 +42,6 @@ EXTRACTED = {
     "exitCode": "The exit code.",
 }
 
-GROUPS = {
-    "1": "Files and their shape",
-    "2": "agent.json",
-    "3": "Steps, gates and the graph",
-    "4": "Schemas",
-    "5": "Prompts and variables",
-    "6": "Validators",
-    "7": "Check dialect",
-}
-
 ON_VERDICTS = (
     "For `runner.verdict.type`. In a registry with gates the run always ends by `closing` of a closure step, in one "
     "with checks by `complete`; the type then chooses the first step and the limits.\n\n"
@@ -59,9 +50,16 @@ ON_EXTRACTORS = (
     "For `validators.<name>.extractParams`: what a failed command printed, as variables of the retry prompt.\n\n"
 )
 ON_CHECKS = (
-    "The older form of a registry, the *check dialect*; the form above is the *gate dialect*. A step is asked and then "
+    "The *check dialect*; [the form with gates](./steps.md) is the *gate dialect*. A step is asked and then "
     "checked; a pass and a fail each lead somewhere. It is told by `basePath`, or by a step with `prompt`, `check` or "
     "`iterations`; the two forms do not mix (SF302).\n"
 )
 ON_OLD_NAMES = "Read as the new ones, with one warning for each file (SF110).\n\n"
-ON_PROBLEMS = "An *error* stops the run before it begins; a *warning* is worth a look; a *note* says what was chosen.\n"
+ON_RULES = f"""# The rules for agent definitions
+
+{MADE}
+
+`stepflow validate` reports every rule that an agent breaks, with file, line, and what to change.
+`stepflow explain CODE` shows a rule offline.
+An *error* stops the run before it begins; a *warning* is worth a look; a *note* says what was chosen.
+"""

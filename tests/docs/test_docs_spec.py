@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from stepflow.definition.agent import DEFAULT_MAX_ITERATIONS
-from stepflow.definition.diagnostics import rules
+from stepflow.definition.rules import rules
 from stepflow.definition.validators import MAPPED_ENTRIES
 from stepflow.domain.agent.agent_settings import READ_ONLY_TOOLS, TOOL_SPECS_BY_NAME
 from stepflow.domain.effect import EffectKind

@@ -14,8 +14,8 @@ from urllib.parse import unquote
 import jsonschema
 import pytest
 
-from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import inspect_agent
+from stepflow.definition.rules import rules
 from stepflow.errors import Severity
 from stepflow.report.document import sarif_log
 from tests.definition.load_cases import cases
