@@ -283,6 +283,7 @@ def edit_lines(data: bytes, suggestions: Iterable[Suggestion]) -> bytes | str:
     except UnicodeDecodeError:
         return "it does not apply: the file is not text in UTF-8"
     lines = _LINE.findall(data)
+    original = tuple(lines)
     for each in sorted(suggestions, key=lambda each: each.first, reverse=True):
         old = lines[each.first - 1 : each.last]
         if each.last > len(lines) or not old:
@@ -294,8 +295,32 @@ def edit_lines(data: bytes, suggestions: Iterable[Suggestion]) -> bytes | str:
             new[-1] = new[-1].removesuffix(ending)
         if new == old:
             return "it changes nothing"
+        if repeated := _find_repeated(new, original, each):
+            return f"it repeats {repeated}, which would then be there twice"
         lines[each.first - 1 : each.last] = new
     return b"".join(lines)
+
+
+def _find_repeated(new: list[bytes], lines: Sequence[bytes], suggestion: Suggestion) -> str:
+    """Name the lines beside the replaced ones that a suggestion says again; empty if there are none. What the replaced
+    lines say already is no repetition, and blank lines are none either."""
+    above, below = lines[: suggestion.first - 1], lines[suggestion.last :]
+    old = list(lines[suggestion.first - 1 : suggestion.last])
+    for size in range(len(new), 0, -1):
+        if _is_repetition(new[:size], above[-size:], old[:size]):
+            return _name_lines("above", suggestion.first - size, suggestion.first - 1)
+        if _is_repetition(new[-size:], below[:size], old[-size:]):
+            return _name_lines("below", suggestion.last + 1, suggestion.last + size)
+    return ""
+
+
+def _is_repetition(said: Sequence[bytes], beside: Sequence[bytes], before: Sequence[bytes]) -> bool:
+    texts = [[line.rstrip() for line in part] for part in (said, beside, before)]
+    return texts[0] == texts[1] != texts[2] and any(texts[0])
+
+
+def _name_lines(where: str, first: int, last: int) -> str:
+    return f"line {first} {where} it" if first == last else f"lines {first} to {last} {where} it"
 
 
 #: Whether two versions of the file of this name certainly mean the same.

@@ -76,6 +76,42 @@ def try_all(tmp_path: Path) -> Try:
     return run
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "text", "problem"),
+    [
+        (2, 2, "one = 1\ntwo = 22\n", "it repeats line 1 above it"),
+        (2, 2, "two = 22\nthree = 3\n", "it repeats line 3 below it"),
+        (2, 2, "one = 1\ntwo = 22\nthree = 3\n", "it repeats line 1 above it"),
+        (3, 3, "one = 1\ntwo = 2\nthree = 4\n", "it repeats lines 1 to 2 above it"),
+        (1, 1, "one = 11\ntwo = 2\nthree = 3\n", "it repeats lines 2 to 3 below it"),
+        (1, 2, "one = 11\ntwo = 22\n", ""),
+        (2, 2, "two = 22\none = 1\n", ""),
+        (1, 1, "one = 1\n\n", ""),
+    ],
+)
+def test_a_suggestion_that_repeats_the_lines_beside_it_is_not_offered(
+    try_all: Try, first: int, last: int, text: str, problem: str
+) -> None:
+    (found,) = problems(try_all([at(first, last, text)]))
+    assert found == (f"{problem}, which would then be there twice" if problem else "")
+
+
+@pytest.mark.parametrize(
+    ("before", "text", "is_offered"),
+    [
+        ("if a:\n  x\nend\n", "  if b:\n    x\n  end\n", True),
+        ("x\nx\ny\n", "x\nz\n", True),
+        ("a\n\nb\n", "\nc\n", True),
+        ("a\r\nb\r\nc\r\n", "a\nB\n", False),
+        ("a\nb\nc", "B\nc\n", False),
+    ],
+    ids=["of another depth", "twice before", "blank", "CRLF", "no last line break"],
+)
+def test_only_what_would_be_doubled_counts_as_repeated(before: str, text: str, is_offered: bool) -> None:
+    edited = edit_lines(before.encode(), [Suggestion(comment=0, path="a", first=2, last=2, text=text)])
+    assert isinstance(edited, bytes) is is_offered
+
+
 def problems(tried: SuggestionResults) -> list[str]:
     return [each.problem for each in tried.suggestions]
 
