@@ -18,7 +18,13 @@ from stepflow.boundary.github_failures import FORBIDDEN, NOT_FOUND, UNPROCESSABL
 from stepflow.boundary.github_types import Comment, PullRequest, Review
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_text
 from stepflow.boundary.own_texts import Marker, find_own_comment, mark_comment, marker_word, read_marker, without_marker
-from stepflow.boundary.settings import Refused, RequestedComment, RequestedReview, read_closing_request
+from stepflow.boundary.settings import (
+    Refused,
+    RequestedComment,
+    RequestedReview,
+    normalize_path,
+    read_closing_request,
+)
 from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.effect import (
     DiffSide,
@@ -71,7 +77,8 @@ def find_suggestions(
         last = comment.line or 0
         first = comment.start_line or last
         text = _as_lines(comment.suggestion)
-        worth.append(Suggestion(comment=number, path=comment.path, first=first, last=last, text=text))
+        path = _find_path(comment, pull)
+        worth.append(Suggestion(comment=number, path=path, first=first, last=last, text=text))
     return tuple(worth), tuple(problems)
 
 
@@ -103,11 +110,21 @@ def _find_lines(comment: RequestedComment, pull: ReviewedPull) -> DiffLines | No
     if comment.line is None:
         return None
     first, last = comment.start_line or comment.line, comment.line
+    path = _find_path(comment, pull)
     for file in pull.files:
-        if file.path == comment.path:
+        if file.path == path:
             parts = file.right if comment.side is DiffSide.RIGHT else file.left
             return next((part for part in parts if part.first <= first <= last <= part.last), None)
     return None
+
+
+def _find_path(comment: RequestedComment, pull: ReviewedPull) -> str:
+    """Return the path of the changed file that a comment is about, as GitHub has it: the only one with this name, or
+    with this name in other letters. Of any other file, what the comment says."""
+    names = {file.path: normalize_path(file.path) for file in pull.files}
+    same = [path for path, name in names.items() if name == comment.path]
+    alike = [path for path, name in names.items() if name.casefold() == comment.path.casefold()]
+    return next((found[0] for found in (same, alike) if len(found) == 1), comment.path)
 
 
 def join_fitting(parts: Sequence[str], limit: int) -> str:
@@ -160,9 +177,10 @@ class ReviewPlanner:
         """Return a comment with its suggestion, or with the reason why that is only words."""
         body = self._filter_text(requested.body, LONGEST_COMMENT)
         text = None if requested.suggestion is None else _as_lines(requested.suggestion)
-        facts = (requested.path, requested.side, requested.body, requested.suggestion or "")
+        path = _find_path(requested, self.pull)
+        facts = (path, requested.side, requested.body, requested.suggestion or "")
         comment = ReviewComment(
-            path=requested.path,
+            path=path,
             line=requested.line or 0,
             side=requested.side,
             body=body,

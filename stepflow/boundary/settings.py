@@ -3,7 +3,9 @@ the labels that a run may change, and the name of its branch."""
 
 from __future__ import annotations
 
+import posixpath
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -11,7 +13,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, StringConstraints, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    Strict,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
 
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.own_texts import PullRequestAuthor, marker_word
@@ -316,11 +327,18 @@ class ThreadAnswer(_Requested):
     why: Annotated[str, StringConstraints(strip_whitespace=True)]
 
 
+def normalize_path(path: str) -> str:
+    """Return a path below the repository's root in the one form in which paths are compared, such as `src/a.py` for
+    ` ./src//a.py` and `src\\a.py`. A path that leads elsewhere stays what it is."""
+    normal = posixpath.normpath(path.strip().replace("\\", "/")).lstrip("/")
+    return path if normal.startswith("..") or normal == "." else unicodedata.normalize("NFC", normal)
+
+
 class RequestedComment(_Requested):
     """One of `review.comments`. Lines are those of the file in the workspace, or on the side `LEFT` those of the
     version before the change."""
 
-    path: Annotated[str, Field(min_length=1)]
+    path: Annotated[str, Field(min_length=1), AfterValidator(normalize_path)]
     line: Annotated[int, Field(ge=1)] | None = None
     start_line: Annotated[int, Field(ge=1)] | None = None
     side: Annotated[DiffSide, Strict(False)] = DiffSide.RIGHT

@@ -197,6 +197,37 @@ def test_a_removed_line_can_have_a_comment(github: GitHubServer, writer: GitHubW
     assert "```suggestion" not in github.state.threads[0]["comments"][0]["body"]
 
 
+@pytest.mark.parametrize("path", ["./a.py", ".//a.py", "/a.py", " a.py ", ".\\a.py", "src/../a.py", "A.py", "a.py/"])
+def test_a_path_is_understood_however_it_is_written(
+    github: GitHubServer, writer: GitHubWriter, repository: Path, path: str
+) -> None:
+    submit(pull(repository), review(on(20, path=path, suggestion="x")), writer, tried=offered(0))
+    assert lines_of(github) == [("a.py", 20)]
+    assert "```suggestion" in github.state.threads[0]["comments"][0]["body"]
+    submit(pull(repository), review(on(20, suggestion="x")), writer, tried=offered(0), run_id="run-2")
+    assert lines_of(github) == [("a.py", 20)]
+
+
+@pytest.mark.parametrize(
+    ("names", "path", "expected"),
+    [
+        (["src/a.py"], "src\\a.py", "src/a.py"),
+        (["odd\\name.py"], "odd\\name.py", "odd\\name.py"),
+        (["a.py", "A.py"], "A.py", "A.py"),
+        (["cafe\u0301.py"], "caf\u00e9.py", "cafe\u0301.py"),
+        (["a.py", "./b.py"], "../a.py", None),
+        (["docs/a.py"], "a.py", None),
+        (["A.py", "a.PY"], "a.py", None),
+    ],
+)
+def test_a_comment_is_on_the_only_file_of_that_name(
+    github: GitHubServer, writer: GitHubWriter, repository: Path, names: list[str], path: str, expected: str | None
+) -> None:
+    files = tuple(ReviewedFile(path=name, right=(DiffLines(first=1, last=30),)) for name in names)
+    planned = submitted(plan(pull(repository, files=files), review(on(20, path=path))))
+    assert [each.path for each in planned.comments] == ([expected] if expected else [])
+
+
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("verdict", "given", "expected"),
