@@ -389,6 +389,26 @@ class IssueComment(Dated):
     author_id: int = Field(NOBODY, validation_alias=AliasPath("user", "id"))
     body: _Text = ""
     url: str = Field(validation_alias="html_url")
+    updated_at: datetime
+
+    @property
+    def was_edited(self) -> bool:
+        """Whether somebody has changed it since it was written."""
+        return self.updated_at != self.created_at
+
+
+class WorkflowRun(Dated):
+    """A run of a workflow; its author is who caused the event."""
+
+    author: _Text = Field("", validation_alias=AliasPath("actor", "login"))
+    author_type: _Text = Field("", validation_alias=AliasPath("actor", "type"))
+    event: str
+    conclusion: _Text = ""
+
+    @property
+    def was_skipped(self) -> bool:
+        """Whether the `if` of each of its jobs kept it from starting."""
+        return self.conclusion == "skipped"
 
 
 class IssueEvent(Dated):

@@ -13,12 +13,13 @@ from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
+from urllib.parse import quote
 
 from pydantic import AliasPath, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from stepflow.boundary.github_api import GitHubReader
 from stepflow.boundary.github_client import LONGEST_TEXT, NotGitHub
-from stepflow.boundary.github_failures import ARTIFACT, ISSUE_LIST, PULL_REQUEST, ReadSubject
+from stepflow.boundary.github_failures import ARTIFACT, ISSUE_LIST, PULL_REQUEST, WORKFLOW_RUN, ReadSubject
 from stepflow.boundary.github_types import (
     MERGED_PULLS,
     WITHOUT_NULL,
@@ -30,6 +31,7 @@ from stepflow.boundary.github_types import (
     N,
     OpenedIssue,
     SimilarIssue,
+    WorkflowRun,
     read_part,
 )
 from stepflow.domain.json import JsonObject
@@ -104,6 +106,22 @@ class RepositoryReader(GitHubReader):
     def events_since(self, time: datetime) -> tuple[IssueEvent, ...]:
         """What was done with issues since then, newest first."""
         return self._newer("list the events of issues", IssueEvent, "/issues/events", time)
+
+    def find_comment(self, number: int) -> IssueComment | None:
+        """A comment on an issue; None if somebody has deleted it."""
+        return self._find("read a comment", IssueComment, f"/issues/comments/{number}")
+
+    def workflow_runs_since(self, workflow: str, time: datetime) -> tuple[WorkflowRun, ...]:
+        """The runs of a workflow since then, newest first. Of a list that is narrowed by a parameter, GitHub gives no
+        more than a thousand."""
+        path = f"/actions/workflows/{quote(workflow, safe='')}/runs"
+
+        def read() -> Iterator[WorkflowRun]:
+            pages = self._client.pages(path, {"exclude_pull_requests": "true"})
+            listed = (run for page in pages for run in read_part(list[WorkflowRun], page, "workflow_runs"))
+            return takewhile(lambda run: run.created_at >= time, listed)
+
+        return self._read("list the runs of a workflow", lambda: tuple(read()), WORKFLOW_RUN)
 
     def similar_issues(self, words: str, *, most: int) -> tuple[SimilarIssue, ...]:
         """Issues of this repository that GitHub finds by these words, best first. Whatever could be a qualifier or an

@@ -23,6 +23,7 @@ from stepflow.engine.loop import BOUNDARY_RULES
 from stepflow.errors import DefinitionError, InputError, IsolationError, Problem, Severity, StepflowError
 from stepflow.model.models import DEFAULT_MAX_TOKENS, UnlistedModel, is_priced, resolve_model
 from stepflow.report.wording import describe_hosts
+from stepflow.run.caps import check_counted_runs
 from stepflow.run.clock import Cancellation
 from stepflow.run.ending import outcome_of
 from stepflow.run.issue import demand_scopes, github_reader, issue_number
@@ -79,7 +80,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
             yield from _output_tokens(agent)
             yield from _rules(agent)
             yield from _exposures(request, agent)
-            yield from _starters(request, agent)
+            yield from guard_rows(_STARTERS, lambda: _starters(request, agent))
             yield from guard_rows("network", lambda: _network(request, agent))
             with suppress(InputError):
                 request = narrow_network(request, agent)
@@ -218,10 +219,11 @@ def _starters(request: RunRequest, agent: AgentDefinition) -> Iterator[Preflight
     """Yield who may start the agent, if its definition lets anyone do so."""
     dollars, runs = request.inputs.budget_usd_per_day, request.inputs.runs_per_person_per_day
     if agent.anyone_may_start and dollars and runs:
-        yield ok("started by", f"anyone, within {usd(dollars)} a day and {count(runs, 'run')} a day of one person")
+        check_counted_runs(request)
+        yield ok(_STARTERS, f"anyone, within {usd(dollars)} a day and {count(runs, 'run')} a day of one person")
     elif agent.anyone_may_start:
         yield warning(
-            "started by",
+            _STARTERS,
             "anyone, but without budget-usd-per-day and runs-per-person-per-day a run of somebody without write access "
             "ends as misconfigured",
         )
@@ -383,7 +385,7 @@ def _canary(canary: Canary, *, required: bool) -> PreflightCheck:
     return failed_row(name, canary.description, Outcome.REFUSED) if refuses else warning(name, canary.description)
 
 
-_BASE, _POLICY = "check before the run", "policy"
+_BASE, _POLICY, _STARTERS = "check before the run", "policy", "started by"
 #: Characters shown of the line that best explains a failed check.
 LINE_SHOWN = 300
 

@@ -3,10 +3,14 @@
 Two runs that begin at once must not both take what is left for one. So nothing is reserved: what starts runs (issues,
 comments, labels) is on GitHub before any of them begins, in an order that all runs see alike. Each of them counts what
 came before its own start. A start whose run has not said what it cost counts as a run's whole budget.
+
+Strangers can delete or rewrite the comment that started a run, but not the run of the workflow that it caused. So for
+an agent that anyone may start, these runs count too.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -14,7 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.github_types import IssueComment, IssueEvent, OpenedIssue
+from stepflow.boundary.github_types import Dated, IssueComment, IssueEvent, OpenedIssue, WorkflowRun
 from stepflow.boundary.own_texts import Period, PeriodCost, marker_word, read_marker
 from stepflow.boundary.settings import BeyondCap, Refused, check_actor, is_named
 from stepflow.definition.builtin import PREFIX
@@ -33,6 +37,10 @@ if TYPE_CHECKING:
 
 _NOW = {Period.DAY: "today", Period.MONTH: "this month"}
 _NEXT = {Period.DAY: "tomorrow", Period.MONTH: "next month"}
+#: The file in GITHUB_WORKFLOW_REF, such as `o/r/.github/workflows/triage.yml@refs/heads/main`.
+_WORKFLOW_FILE = re.compile(r"/\.github/workflows/([^/@]+)@")
+#: The account that GitHub shows in place of all that were deleted.
+_DELETED = "ghost"
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -60,6 +68,8 @@ class Past:
     day: str
     starts: tuple[RunStart, ...]
     costs: Mapping[tuple[str, int, str], PeriodCost]
+    #: Earlier starts by comments that are gone or were edited; nobody knows on which issue.
+    withdrawn: tuple[RunStart, ...] = ()
 
 
 def check_caps(request: RunRequest, agent: AgentDefinition, now: float, *, is_resumed: bool) -> None:
@@ -88,41 +98,90 @@ def check_caps(request: RunRequest, agent: AgentDefinition, now: float, *, is_re
                 "`runs-per-person-per-day`.",
                 hint="Set both, for example to 2 and 5.",
             )
+        if reason := _objection_to_comment(reader, request, agent):
+            hint = "Write the command again if a run is wanted."
+            raise BeyondCap(reason, hint=hint) if is_stranger else Refused(reason, hint=hint)
         if not inputs.has_caps:
             return
-        past = _read_past(reader, inputs, agent, datetime.fromtimestamp(now, UTC))
+        past = _read_past(reader, request, agent, datetime.fromtimestamp(now, UTC))
     for period in Period:
         if reason := describe_reached_cap(inputs, agent, request.trigger, past, period):
             hint = f"Start the run again {_NEXT[period]} (UTC), or raise the input."
             raise BeyondCap(reason, hint=hint) if is_stranger else Refused(reason, hint=hint)
 
 
-def _read_past(reader: RepositoryReader, inputs: Inputs, agent: AgentDefinition, now: datetime) -> Past:
+def check_counted_runs(request: RunRequest) -> None:
+    """Check that the workflow runs that count for the caps can be listed. Raises `InputError` if not."""
+    token, job = request.inputs.read_token, _read_job(request.environment)
+    if token and job:
+        with closing(repository_reader(request, token.get_secret_value())) as reader:
+            reader.workflow_runs_since(job[0], datetime.now(UTC))
+
+
+def _objection_to_comment(reader: RepositoryReader, request: RunRequest, agent: AgentDefinition) -> str:
+    """Say why the comment that started the run no longer does; empty if it does, or if no comment started it."""
+    trigger = request.trigger
+    if trigger.start_kind != COMMENT or trigger.start_id is None or trigger.reply:
+        return ""
+    comment = reader.find_comment(trigger.start_id)
+    if comment is None:
+        return "No run was started: the comment that asked for it has been deleted."
+    if not _starts_agent(comment, request.inputs, agent):
+        return f"No run was started: the comment that asked for it was edited and no longer starts {agent.name}."
+    return ""
+
+
+def _starts_agent(comment: IssueComment, inputs: Inputs, agent: AgentDefinition) -> bool:
+    return (starts_by_comment(comment.body, inputs) or "").removeprefix(PREFIX) == agent.name
+
+
+def _read_past(reader: RepositoryReader, request: RunRequest, agent: AgentDefinition, now: datetime) -> Past:
     """Read the day of the repository until now, or its month if that has a cap."""
+    inputs, trigger, job = request.inputs, request.trigger, _read_job(request.environment)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     since = midnight if inputs.budget_usd_per_month is None else midnight.replace(day=1)
-    viewer, comments = reader.viewer(), reader.comments_since(since)
-    starts = sorted(
-        find_starts(
-            inputs,
-            agent,
-            issues=reader.issues_since(since),
-            comments=[each for each in comments if each.author_id != viewer.id and each.created_at >= since],
-            events=reader.events_since(since),
-        )
-    )
-    markers = (read_marker(each.body) for each in comments if each.author_id == viewer.id)
+    viewer, listed = reader.viewer(), reader.comments_since(since)
+    comments = [each for each in listed if each.author_id != viewer.id and each.created_at >= since]
+    if agent.anyone_may_start and job:
+        comments = [each for each in comments if not each.was_edited or each.id == trigger.start_id]
+    issues, events = reader.issues_since(since), reader.events_since(since)
+    starts = sorted(find_starts(inputs, agent, issues=issues, comments=comments, events=events))
+    withdrawn = list[RunStart]()
+    if agent.anyone_may_start and job:
+        workflow, own = job
+        runs = [run for run in reader.workflow_runs_since(workflow, since) if run.id < own]
+        runs = [run for run in runs if run.author != viewer.login]
+        withdrawn = [*find_withdrawn(inputs, runs, _written_before(trigger, starts, comments))]
+    markers = (read_marker(each.body) for each in listed if each.author_id == viewer.id)
     costs = {(each.agent, each.issue, cost.period): cost for each in markers if each for cost in each.periods}
-    return Past(day=now.date().isoformat(), starts=tuple(starts), costs=costs)
+    return Past(day=now.date().isoformat(), starts=tuple(starts), costs=costs, withdrawn=tuple(withdrawn))
+
+
+def _read_job(environment: Mapping[str, str]) -> tuple[str, int] | None:
+    """Return the file of the job's workflow and the id of the workflow run; None outside of GitHub Actions."""
+    file = _WORKFLOW_FILE.search(environment.get("GITHUB_WORKFLOW_REF", ""))
+    number = environment.get("GITHUB_RUN_ID", "")
+    return (file[1], int(number)) if file and number.isdigit() else None
+
+
+def _written_before(trigger: Trigger, starts: Sequence[RunStart], comments: list[IssueComment]) -> list[IssueComment]:
+    """Return the comments that are certainly older than this run's start."""
+    if trigger.start_kind == COMMENT and (own := trigger.start_id):
+        return [each for each in comments if each.id < own]
+    place = _find_own(starts, trigger)
+    if place < len(starts):
+        return [each for each in comments if each.created_at < starts[place].at]
+    return [] if trigger.start_kind else comments
 
 
 def describe_reached_cap(inputs: Inputs, agent: AgentDefinition, trigger: Trigger, past: Past, period: Period) -> str:
     """Say which cap of the period leaves nothing for the run of this trigger; empty if none does."""
     name, most = period.of(past.day), inputs.runs_per_person_per_day
     starts = [start for start in past.starts if period.of(start.day) == name]
+    withdrawn = [start for start in past.withdrawn if period.of(start.day) == name]
     admitted, of_person = list[RunStart](), Counter[tuple[str, str]]()
-    for start in starts[: _find_own(starts, trigger)]:
-        if most is None or of_person[start.day, start.person] < most:
+    for start in (*withdrawn, *starts[: _find_own(starts, trigger)]):
+        if most is None or start.person == _DELETED or of_person[start.day, start.person] < most:
             admitted.append(start)
             of_person[start.day, start.person] += 1
     if trigger.start_kind and most is not None and of_person[past.day, trigger.actor] >= most:
@@ -155,7 +214,7 @@ def find_starts(
     """Yield what started runs of the agent, by people who may start one."""
 
     def may_start(each: OpenedIssue | IssueComment | IssueEvent) -> bool:
-        if not each.author or (each.is_by_bot and not is_named(each.author, inputs.allow_bots)):
+        if not each.author or not _is_person_or_named(each, inputs):
             return False
         # On an issue of somebody else, only people with a role in the repository cause an event.
         by_member = isinstance(each, IssueEvent) and each.author != each.opened_by
@@ -165,13 +224,39 @@ def find_starts(
         yield _start(StartEvent.ISSUES_OPENED, issue, issue.number, issue.number)
     for comment in filter(may_start, comments):
         is_on_issue = "/pull/" not in comment.url
-        if is_on_issue and (starts_by_comment(comment.body, inputs) or "").removeprefix(PREFIX) == agent.name:
+        if is_on_issue and _starts_agent(comment, inputs, agent):
             yield _start(COMMENT, comment, comment.id, comment.issue)
     for event in filter(may_start, events):
         kind, labels = f"issues.{event.event}", [label_of(agent.name, each) for each in inputs.trigger_labels]
         by_label = event.event == "labeled" and event.label.casefold() in map(str.casefold, labels)
         if by_label or (kind in inputs.start_on and is_assigned(event.event, event.assignee, inputs)):
             yield _start(kind, event, event.id, event.issue)
+
+
+def find_withdrawn(inputs: Inputs, runs: Iterable[WorkflowRun], comments: Iterable[IssueComment]) -> Iterator[RunStart]:
+    """Yield what may have started runs of an agent that anyone may start, and is no longer there to be read.
+
+    Each comment causes a run of the workflow. Those that were skipped started no agent. As many of the others as their
+    author has no unchanged comments left for on that day count as starts.
+    """
+    by_comment = [run for run in runs if run.event == "issue_comment" and _is_person_or_named(run, inputs)]
+    skipped = Counter(_day_of(run) for run in by_comment if run.was_skipped)
+    explained = Counter(map(_day_of, comments)) - skipped
+    for run in reversed(by_comment):
+        if run.was_skipped:
+            continue
+        if explained[_day_of(run)] > 0:
+            explained[_day_of(run)] -= 1
+        else:
+            yield RunStart(at=run.created_at, kind=COMMENT, id=run.id, issue=0, person=run.author or _DELETED)
+
+
+def _day_of(each: Dated) -> tuple[str, str]:
+    return each.author, each.created_at.date().isoformat()
+
+
+def _is_person_or_named(each: Dated, inputs: Inputs) -> bool:
+    return not each.is_by_bot or is_named(each.author, inputs.allow_bots)
 
 
 def _start(kind: str, each: OpenedIssue | IssueComment | IssueEvent, number: int, issue: int) -> RunStart:

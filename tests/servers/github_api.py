@@ -13,10 +13,11 @@ import re
 import threading
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
@@ -107,6 +108,10 @@ class State:
     #: The workflows that can be dispatched, and what was: workflow, branch and commit of each run.
     workflows: set[str] = field(default_factory=lambda: {"ci.yml"})
     dispatched: list[tuple[str, str, str]] = field(default_factory=list)
+    #: The other runs of workflows, oldest first.
+    runs: list[Json] = field(default_factory=list)
+    #: GitHub gives no id twice.
+    comment_ids: Iterator[int] = field(default_factory=lambda: count(9000))
     labels: set[str] = field(default_factory=set)
     #: The description of a label that has one.
     descriptions: dict[str, str] = field(default_factory=dict)
@@ -141,10 +146,16 @@ class State:
 
     def add_comment(self, number: int, body: str, login: str) -> Json:
         """A comment by somebody."""
-        facts = {"id": 9000 + len(self.comments), "created_at": self.now(), "updated_at": self.now()}
+        facts = {"id": next(self.comment_ids), "created_at": self.now(), "updated_at": self.now()}
         comment = {**facts, "issue": number, "body": body, "login": login}
         self.comments.append(comment)
         return comment
+
+    def add_run(self, workflow: str, event: str, login: str, **more: Any) -> Json:
+        """A run of a workflow, which something that somebody did has caused."""
+        run = {"id": 2001 + len(self.runs), "workflow": workflow, "event": event, "login": login, **more}
+        self.runs.append({"created_at": self.now(), "conclusion": None, **run})
+        return self.runs[-1]
 
     def add_pull(self, head: str, *, base: str = "main", login: str = "octocat", **facts: Any) -> Json:
         """An open pull request. `fork` is the full name of the repository that its branch is in, empty when that was
@@ -454,6 +465,12 @@ class _Api(ReviewEndpoints):
             raise Answer(403, "Unable to create comment because issue is locked.")
         return 201, self._comment_json(self._state.add_comment(int(number), self._text(), self._state.viewer[0]))
 
+    def comment(self, number: str) -> tuple[int, Any]:
+        for comment in self._state.comments:
+            if comment["id"] == int(number):
+                return 200, self._comment_json(comment)
+        raise Answer(404, "Not Found")
+
     def edit_comment(self, number: str) -> tuple[int, Any]:
         for comment in self._state.comments:
             if comment["id"] == int(number):
@@ -604,7 +621,14 @@ class _Api(ReviewEndpoints):
             and run[2] in (asked.get("head_sha", run[2]), NOTHING)
             and asked.get("event", "workflow_dispatch") == "workflow_dispatch"
         ]
+        if not asked.keys() & {"branch", "head_sha", "event"}:
+            runs += [self._run_json(run) for run in reversed(self._state.runs) if run["workflow"] == workflow]
         return 200, {"total_count": len(runs), "workflow_runs": self._page(runs)}
+
+    def _run_json(self, run: Json) -> Json:
+        shown = {key: run[key] for key in ("id", "event", "created_at", "conclusion")}
+        whole = github_json.workflow_run(self._repo(), run["id"], (run["workflow"], "main", NOTHING))
+        return {**whole, **shown, "actor": self._user(run["login"])}
 
     def releases(self) -> tuple[int, Any]:
         return 200, self._page([self._release_json(release) for release in self._state.releases])
@@ -842,6 +866,7 @@ ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
     ("POST", r"/issues/(\d+)/comments", _Api.post_comment),
     ("GET", "/issues/comments", _Api.repository_comments),
     ("GET", "/issues/events", _Api.events),
+    ("GET", r"/issues/comments/(\d+)", _Api.comment),
     ("PATCH", r"/issues/comments/(\d+)", _Api.edit_comment),
     ("POST", r"/issues/(\d+)/reactions", _Api.react),
     ("GET", r"/issues/(\d+)/labels", _Api.labels),
