@@ -389,12 +389,12 @@ class IssueComment(Dated):
     author_id: int = Field(NOBODY, validation_alias=AliasPath("user", "id"))
     body: _Text = ""
     url: str = Field(validation_alias="html_url")
-    updated_at: datetime
+    updated_at: datetime | None = None
 
     @property
     def was_edited(self) -> bool:
         """Whether somebody has changed it since it was written."""
-        return self.updated_at != self.created_at
+        return self.updated_at not in (None, self.created_at)
 
 
 class WorkflowRun(Dated):

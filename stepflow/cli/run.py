@@ -191,12 +191,14 @@ def _git_in(repository: Path) -> str:
 def _trigger(arguments: argparse.Namespace, inputs: Inputs) -> Trigger:
     """Return the trigger for the user at the terminal; the issue may come from an event file."""
     event = read_event(read_event_file(arguments.event or "", named_by="--event"))
+    repository = os.environ.get("GITHUB_REPOSITORY") or event.repository.full_name
+    named = inputs.issue.number_in(repository, inputs.github_server_url) if inputs.issue else None
     return Trigger(
         agent=arguments.agent,
         actor=os.environ.get("GITHUB_ACTOR", ""),
         actor_is_bot=False,
         issue=issue_of(event.issue) if event.issue else None,
-        issue_number=event.issue.number if event.issue else inputs.issue,
+        issue_number=event.issue.number if event.issue else named,
         locked=event.issue.locked if event.issue else None,
         default_branch=event.repository.default_branch,
         private=event.repository.private,

@@ -151,7 +151,7 @@ def _read_past(reader: RepositoryReader, request: RunRequest, agent: AgentDefini
         workflow, own = job
         runs = [run for run in reader.workflow_runs_since(workflow, since) if run.id < own]
         runs = [run for run in runs if run.author != viewer.login]
-        withdrawn = [*find_withdrawn(inputs, runs, _written_before(trigger, starts, comments))]
+        withdrawn = [*find_withdrawn(inputs, runs, _written_before(trigger, starts, comments), starts)]
     markers = (read_marker(each.body) for each in listed if each.author_id == viewer.id)
     costs = {(each.agent, each.issue, cost.period): cost for each in markers if each for cost in each.periods}
     return Past(day=now.date().isoformat(), starts=tuple(starts), costs=costs, withdrawn=tuple(withdrawn))
@@ -233,7 +233,9 @@ def find_starts(
             yield _start(kind, event, event.id, event.issue)
 
 
-def find_withdrawn(inputs: Inputs, runs: Iterable[WorkflowRun], comments: Iterable[IssueComment]) -> Iterator[RunStart]:
+def find_withdrawn(
+    inputs: Inputs, runs: Iterable[WorkflowRun], comments: Iterable[IssueComment], starts: Iterable[RunStart]
+) -> Iterator[RunStart]:
     """Yield what may have started runs of an agent that anyone may start, and is no longer there to be read.
 
     Each comment causes a run of the workflow. Those that were skipped started no agent. As many of the others as their
@@ -241,7 +243,10 @@ def find_withdrawn(inputs: Inputs, runs: Iterable[WorkflowRun], comments: Iterab
     """
     by_comment = [run for run in runs if run.event == "issue_comment" and _is_person_or_named(run, inputs)]
     skipped = Counter(_day_of(run) for run in by_comment if run.was_skipped)
-    explained = Counter(map(_day_of, comments)) - skipped
+    written = {each.id: _day_of(each) for each in comments}
+    listed = Counter((each.person, each.day) for each in starts if each.kind == COMMENT and each.id in written)
+    # Which comments the skipped runs belong to is unknown: at most they belong to those that start nothing.
+    explained = (Counter(written.values()) - skipped) | listed
     for run in reversed(by_comment):
         if run.was_skipped:
             continue

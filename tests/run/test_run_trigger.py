@@ -36,6 +36,14 @@ ANN = {"login": "ann", "type": "User"}
 BOB = {"login": "bob", "type": "User"}
 BOT = {"login": "helper[bot]", "type": "Bot"}
 RUN = "/stepflow run fixer"
+NUMBERS = [
+    *("7", "#7", "GH-7", "gh-7", " 7 ", "7.0", "\u200b7", "\u00a0#7\u2060", "７", "＃７", "٧", "o/r#7", "O/R#7"),
+    *(
+        "https://github.com/o/r/issues/7",
+        "https://GitHub.com/o/r/issues/7?x=1#issuecomment-5",
+        "http://github.com/o/r/pull/7",
+    ),
+]
 
 
 def labeled(label: str = "agent:fixer", *, sender: dict = BOB, **issue: object) -> dict:
@@ -234,23 +242,49 @@ def test_any_other_event_starts_the_agent_of_the_input_on_the_issue_of_the_input
     [
         ({"issue": "12"}, {}, 12),
         ({"issue": "12"}, {"issue": "9"}, 9),
-        ({"issue": "-7"}, {}, None),
-        ({"issue": "٧"}, {}, None),
+        ({"issue": ""}, {}, None),
+        ({}, {}, None),
+        *(({"issue": text}, {}, 7) for text in NUMBERS),
     ],
-    ids=["of the form", "the input goes first", "negative", "other digits"],
 )
 def test_a_dispatch_form_may_name_the_issue_itself(form: dict, inputs: dict, number: int | None) -> None:
-    assert started("workflow_dispatch", dispatched(inputs=form), agent="fixer", **inputs).issue_number == number
+    payload = dispatched(inputs=form, repository={"full_name": "o/r"})
+    assert started("workflow_dispatch", payload, agent="fixer", **inputs).issue_number == number
 
 
-@pytest.mark.parametrize("text", ["7; id", "${{ github.token }}", "7\n8"])
-def test_a_dispatch_input_with_shell_characters_is_only_text(text: str) -> None:
-    """Nothing evaluates it: what is no number is no issue, and an agent's name is only compared."""
+@pytest.mark.parametrize("text", NUMBERS)
+def test_the_input_takes_a_number_as_people_write_it(text: str) -> None:
+    payload = dispatched(repository={"full_name": "o/r"})
+    assert started("schedule", payload, agent=" fixer\n", issue=text).issue_number == 7
+
+
+@pytest.mark.parametrize(
+    "text", ["7; id", "${{ github.token }}", "7\n8", "-7", "0", "7.5", "seven", "#", "7 8", "https://github.com/o/r"]
+)
+def test_what_names_no_issue_is_refused_and_never_evaluated(text: str) -> None:
     payload = dispatched(inputs={"issue": text, "agent": text})
-    trigger = started("workflow_dispatch", payload, agent="fixer")
-    assert (trigger.agent, trigger.issue_number) == ("fixer", None)
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match="is not the number of an issue; write it as 7"):
+        find("workflow_dispatch", payload, agent="fixer")
+    with pytest.raises(InputError, match="is not the number of an issue; write it as 7"):
         read_inputs({"issue": text})
+
+
+@pytest.mark.parametrize(
+    "text", ["https://github.com/o/other/issues/7", "https://github.example/o/r/issues/7", "x/r#7"]
+)
+def test_an_issue_of_another_repository_is_refused(text: str) -> None:
+    payload = dispatched(inputs={"issue": text}, repository={"full_name": "o/r"})
+    with pytest.raises(InputError, match=r"The issue 7 is in .*, and the run is in o/r\."):
+        find("workflow_dispatch", payload, agent="fixer")
+
+
+@pytest.mark.parametrize(
+    "labels",
+    ["agent:* ", "\n  agent:*\n\n", "\u00a0agent:*", "go\r\nagent:*\r\n"],
+    ids=["behind", "lines", "fixed", "CR"],
+)
+def test_blanks_around_a_label_of_the_list_do_not_count(labels: str) -> None:
+    assert started("issues", labeled(), trigger_labels=labels).agent == "fixer"
 
 
 def test_a_comment_answers_a_run_that_waits() -> None:
@@ -346,6 +380,98 @@ def test_a_payload_that_github_does_not_send_is_one_clear_error(name: str, paylo
 )
 def test_a_mention_within_code_is_not_heard(before: str, after: str, is_heard: bool) -> None:
     assert is_mentioned("helper-bot", f"Hello {before}you, @helper-bot{after}") is is_heard
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Look: <!-- @helper-bot, please -->",
+        "<!--\n@helper-bot\n\n/stepflow run fixer\n-->",
+        "    @helper-bot",
+        "> she said: @helper-bot",
+        "On Friday, Ann wrote:\n> @helper-bot",
+        "Thanks.\n\n-----Original Message-----\nFrom: Ann\n\n@helper-bot",
+        "[look](https://github.com/@helper-bot)",
+        "<https://github.com/@helper-bot>",
+        "https://github.com/@helper-bot",
+        "<a title='@helper-bot'>look</a>",
+        "![@helper-bot](x.png)",
+        '[x]: https://github.com "@helper-bot"',
+        "<details><summary>Log</summary>\n\n@helper-bot\n\n</details>",
+        "<template>@helper-bot</template>",
+        "@helper\u200b-bot",
+        "mail@helper-bot",
+        "@helper-bot/team",
+        "<kbd>@helper-bot</kbd>",
+    ],
+)
+def test_what_the_page_does_not_show_as_said_to_somebody_is_no_mention(text: str) -> None:
+    skipped = find("issue_comment", commented(text), agent="fixer", mention="helper-bot")
+    assert isinstance(skipped, Skip)
+    assert "does not mention @helper-bot" in skipped.reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "**@helper-bot**: look",
+        "<!-- form -->\n@Helper-Bot",
+        "- [ ] @helper-bot",
+        "&#64;helper-bot",
+        "a\r\n(@helper-bot)",
+    ],
+)
+def test_what_the_page_shows_as_a_mention_is_one(text: str) -> None:
+    assert started("issue_comment", commented(text), agent="fixer", mention="helper-bot").agent == "fixer"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{RUN} and be quick",
+        f"{RUN}, please.",
+        f"<!-- Thank you for your comment! -->\n\n{RUN}\n",
+        "/Stepflow Run Fixer",
+        "\u00a0/stepflow\u00a0run\u00a0fixer",
+        "\ufeff/stepflow run \u200bfixer\u200b",
+        f"\r\n{RUN}\r\nsoon",
+        "/stepflow run `fixer`",
+        "&#47;stepflow run fixer",
+        "**/stepflow run fixer**",
+    ],
+)
+def test_a_command_is_read_as_the_page_shows_it(text: str) -> None:
+    assert started("issue_comment", commented(text)).agent == "fixer"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<!-- {RUN} -->",
+        f"<!--\n{RUN}\n-->\nThanks.",
+        f"> {RUN}",
+        f"`{RUN}`",
+        f"    {RUN}",
+        f"```\n{RUN}\n```",
+        f"Please:\n{RUN}",
+        f"<details>\n\n{RUN}\n\n</details>",
+        f"[{RUN}](https://example.org)",
+        "/stepflow-run fixer",
+        "/stepflow walk fixer",
+        "/stepflow run",
+    ],
+)
+def test_what_the_page_does_not_show_as_a_command_starts_nothing(text: str) -> None:
+    skipped = find("issue_comment", commented(text))
+    assert isinstance(skipped, Skip)
+    assert skipped.reason.startswith('the comment does not begin with "/stepflow run <agent>"')
+
+
+@pytest.mark.parametrize("text", [f"{RUN} Louder, please.\nAnd soon.", f"{RUN} Louder, please.\r\nAnd soon."])
+def test_words_behind_a_command_are_a_part_of_the_message(text: str) -> None:
+    trigger = started("issue_comment", commented(text, **PULL))
+    assert trigger.pull_request is not None
+    assert (trigger.agent, trigger.pull_request.remark) == ("fixer", "Louder, please.\nAnd soon.")
 
 
 @pytest.mark.parametrize("text", ["a" + "`" * 65_000, " ".join("`" * length for length in range(350))])

@@ -110,6 +110,14 @@ class VisibleText:
 
 def read_page(markdown: str) -> VisibleText:
     """Return what GitHub's page shows of a text."""
+    writer = _Writer()
+    writer.feed(_render(markdown))
+    writer.close()
+    return VisibleText(text=writer.frames[0].text(), images=tuple(writer.images))
+
+
+def _render(markdown: str) -> str:
+    """Return what GitHub's page shows of a text as HTML, in which every element is closed."""
     import comrak  # noqa: PLC0415 - only runs need it
     import nh3  # noqa: PLC0415
 
@@ -126,7 +134,7 @@ def read_page(markdown: str) -> VisibleText:
     # How many characters references may add is counted from the length of the text; GitHub's renderer counts from this.
     source = "\n" * 100_000 + _FOOTNOTE.sub(make_unique, source)
     rendered = re.sub(f"[{APART}{DIGITS}]", "", comrak.render_markdown(source, extensions, None, rendering))
-    shown = nh3.clean(
+    return nh3.clean(
         _SWAPPED.sub(_swap, rendered),
         tags=set(SHOWN),
         clean_content_tags=set(UNSHOWN),
@@ -134,10 +142,66 @@ def read_page(markdown: str) -> VisibleText:
         attribute_filter=_keep_attribute,
         link_rel=None,
     )
-    writer = _Writer()
-    writer.feed(shown)
-    writer.close()
-    return VisibleText(text=writer.frames[0].text(), images=tuple(writer.images))
+
+
+#: Elements whose text is code, somebody else's, an address, or folded away: GitHub notifies nobody whom it mentions.
+_ASIDE = frozenset({"code", "pre", "tt", "samp", "kbd", "blockquote", "a", "details"})
+#: Elements that go on in their line.
+_INLINE = frozenset(
+    re.findall(r"\w+", "b i strong em code tt ins del sup sub q samp kbd var ruby rt rp s strike a img")
+)
+#: Stands for a picture in a text.
+_PICTURE = "\N{OBJECT REPLACEMENT CHARACTER}"
+#: Below it, Outlook puts the message that is answered, without marks for a quote.
+_ORIGINAL_MESSAGE = re.compile(r"^\s*(?:-{3,} ?Original Message ?-{3,}|_{16,})\s*$", re.MULTILINE | re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnWords:
+    """What the author of a comment says to others in it: the first line, empty if it begins with something else, and
+    the whole text."""
+
+    first_line: str
+    text: str
+
+
+def read_own_words(markdown: str) -> OwnWords:
+    """Return the words that GitHub's page shows as the author's own: not code, quotes, links, or what is folded
+    away."""
+    reader = _OwnWords()
+    reader.feed(_render(_with_plain_breaks(markdown)))
+    reader.close()
+    shown = "".join(text for text, _ in reader.pieces).strip()
+    begins_own = next((is_own for text, is_own in reader.pieces if text.strip()), False)
+    own = "".join(text if is_own else " " for text, is_own in reader.pieces)
+    return OwnWords(
+        first_line=shown.partition("\n")[0] if begins_own else "", text=_ORIGINAL_MESSAGE.split(own, maxsplit=1)[0]
+    )
+
+
+class _OwnWords(HTMLParser):
+    """Collects the text of clean HTML, each piece with whether it is the author's own."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.pieces: list[tuple[str, bool]] = []
+        #: How many open elements are asides.
+        self._asides = 0
+
+    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+        self._asides += tag in _ASIDE
+        if tag == "img":
+            self.pieces.append((_PICTURE, False))
+        elif tag not in _INLINE:
+            self.pieces.append(("\n", True))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._asides -= tag in _ASIDE
+        if tag not in _INLINE:
+            self.pieces.append(("\n", True))
+
+    def handle_data(self, data: str) -> None:
+        self.pieces.append((data, not self._asides))
 
 
 def _swap(match: re.Match[str]) -> str:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+import unicodedata
 from base64 import b64decode
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationInfo
 
 from stepflow.domain.json import JsonObject
+from stepflow.domain.text import strip_unseen
 from stepflow.domain.words import Allowance, Network, Permission, StartEvent
+from stepflow.errors import InputError
 
 
 def empty_to_none(value: object) -> object:
@@ -43,6 +49,56 @@ def split_words(value: object) -> object:
 def split_lines(value: object) -> object:
     """Split a string into lines, without the blank ones."""
     return tuple(line for line in value.splitlines() if line.strip()) if isinstance(value, str) else value
+
+
+def split_names(value: object) -> object:
+    """Split a string into lines without the blanks around each."""
+    return tuple(line.strip() for line in value.splitlines() if line.strip()) if isinstance(value, str) else value
+
+
+_NUMBER = re.compile(r"(?:#|GH-)?(?P<number>\d{1,18})(?:\.0+)?", re.IGNORECASE | re.ASCII)
+_ADDRESS = re.compile(
+    r"(?:(?P<server>https?://[^/\s]+)/)?(?P<repository>[\w.-]+/[\w.-]+)(?:/(?:issues|pull)/|#)(?P<number>\d{1,18})"
+    r"(?:[/?#]\S*)?",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IssueReference:
+    """An issue as somebody named it. `repository` and `server` are empty for a number alone."""
+
+    number: int
+    repository: str = ""
+    server: str = ""
+
+    def number_in(self, repository: str, server_url: str) -> int:
+        """Return the number. Raises `InputError` if the issue is in another repository."""
+        here = (repository.casefold(), urlsplit(server_url).netloc.casefold())
+        server = urlsplit(self.server).netloc.casefold() or here[1]
+        if self.repository and (self.repository.casefold(), server) != here:
+            where = f"{self.server}/{self.repository}".lstrip("/")
+            raise InputError(
+                f"The issue {self.number} is in {where}, and the run is in {repository or 'no known repository'}.",
+                hint="Start the workflow of that repository, or name an issue of this one by its number.",
+            )
+        return self.number
+
+
+def parse_issue(value: object) -> IssueReference | None:
+    """Parse the number of an issue as people write it: `7`, `#7`, `GH-7`, `owner/name#7`, or its address. None if there
+    is no text."""
+    plain = unicodedata.normalize("NFKC", strip_unseen(str(value or ""))).strip()
+    text = "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in plain)
+    if not text:
+        return None
+    match = _NUMBER.fullmatch(text) or _ADDRESS.fullmatch(text)
+    if match is None or int(match["number"]) == 0:
+        raise ValueError(f"{text[:100]!r} is not the number of an issue; write it as 7 or #7, or give its address")
+    places = match.groupdict("")
+    return IssueReference(
+        number=int(match["number"]), repository=places.get("repository", ""), server=places.get("server", "")
+    )
 
 
 def parse_json_numbers(value: object) -> object:
@@ -78,10 +134,13 @@ def parse_yaml_map(value: object) -> object:
 
 Flag = Annotated[bool, BeforeValidator(read_flag)]
 Words = Annotated[tuple[str, ...], BeforeValidator(split_words)]
+Names = Annotated[tuple[str, ...], BeforeValidator(split_names)]
+IssueNumber = Annotated[IssueReference | None, BeforeValidator(parse_issue)]
 Lines = Annotated[tuple[str, ...], BeforeValidator(split_lines)]
 Numbers = Annotated[tuple[int, ...], BeforeValidator(parse_json_numbers)]
 Count = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(empty_to_none)]
 Text = Annotated[str | None, BeforeValidator(empty_to_none)]
+Name = Annotated[str | None, BeforeValidator(lambda value: value.strip() or None if isinstance(value, str) else value)]
 Secret = Annotated[SecretStr | None, BeforeValidator(empty_to_none)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 OptionalPositive = Annotated[Positive | None, BeforeValidator(empty_to_none)]

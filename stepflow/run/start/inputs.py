@@ -44,9 +44,12 @@ from stepflow.run.start.input_values import (
     Count,
     Flag,
     InputMap,
+    IssueNumber,
     LeastPermission,
     Lines,
     Map,
+    Name,
+    Names,
     Numbers,
     OptionalPositive,
     Positive,
@@ -143,7 +146,7 @@ class ProveInput(InputMap):
     """What proves a change. None and an empty list mean the built-in default."""
 
     command: Annotated[str, Field(pattern=r"\S")]
-    tests: Lines = ()
+    tests: Names = ()
     max_hunks: Count = None
     hunks: HunkPolicy = HunkPolicy.TELL
     comment: Flag = False
@@ -156,7 +159,8 @@ class ProveInput(InputMap):
 
 def check_login(value: str | None) -> str | None:
     """Refuse what cannot be the login of an account."""
-    if value is not None and not re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?", value):
+    # Only the logins of managed users have an underscore.
+    if value is not None and not re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9])?", value):
         raise ValueError("write the login of an account, without @")
     return value
 
@@ -183,23 +187,23 @@ class Inputs(BaseModel):
     )
 
     # the task
-    agent: Text = None
+    agent: Name = None
     """Name of the agent: a folder under `.agent/`, or `builtin/fix`, `builtin/review` or `builtin/triage` for a shipped
     one; needed where neither a label nor a comment names one. In the modes `validate` and `rehearse` empty means all
     agents."""
     checks: Lines = ()
     """Shell commands that must pass before the work of a `builtin/` agent is done, one per line; an agent defined in
     the repository has its own validators."""
-    trigger_labels: Lines = ("agent:*",)
+    trigger_labels: Names = ("agent:*",)
     """Labels that start an agent, one per line: `*` stands for the agent's name, and a label without `*` starts the
     agent that the input `agent` names."""
     start_on: StartEvents = ()
     """Events that start the agent that the input `agent` names, comma-separated: `issues.opened`, `issues.reopened`,
     `issues.assigned`, `pull_request.opened`, `pull_request.synchronize`, `pull_request.ready_for_review`."""
-    mention: Annotated[Text, AfterValidator(check_login)] = None
+    mention: Annotated[Name, AfterValidator(check_login)] = None
     """Login of an account, without `@`: a comment that mentions it starts the agent that the input `agent` names, and
     `issues.assigned` starts it for issues assigned to it alone."""
-    issue: Count = None
+    issue: IssueNumber = None
     """Number of the issue, for events that carry none."""
     issue_text: Text = None
     """Text of the issue, for events that carry none; it is then not fetched."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Mapping
@@ -14,8 +15,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from stepflow.boundary.settings import is_named
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import ANY_NAME, Issue, name_in
+from stepflow.domain.text import strip_unseen
 from stepflow.domain.words import FollowUpKind, StartEvent
+from stepflow.engine.prompt.sanitize import read_own_words
 from stepflow.errors import InputError
+from stepflow.run.start.input_values import parse_issue
 from stepflow.run.start.inputs import Inputs
 
 T = TypeVar("T")
@@ -275,7 +279,7 @@ def _trigger_of_event(  # noqa: PLR0911 - one return per event is the table
             if not inputs.agent:
                 return Skip(reason=f"the event {event_name} names no agent and the input agent is empty")
             trigger = _trigger(inputs.agent, event, sender, by_writer=event_name in WRITERS_EVENTS)
-            return replace(trigger, issue_number=inputs.issue or _issue_of_dispatch_form(event))
+            return replace(trigger, issue_number=_issue_of_dispatch(event, inputs))
 
 
 def _trigger_of_label(event: EventPayload, inputs: Inputs, sender: User, agents: tuple[str, ...]) -> Trigger | Skip:
@@ -348,34 +352,45 @@ def is_assigned(action: str, assignee: str, inputs: Inputs) -> bool:
 
 def starts_by_comment(body: str, inputs: Inputs) -> str | None:
     """Return the agent that a comment on an issue starts by a command or a mention; None if it starts none."""
-    words = body.strip().partition("\n")[0].split()
-    if words[:1] == [COMMAND]:
-        return words[2] if words[1:2] == ["run"] and len(words) == 3 else None
+    if words := read_command(body):
+        return words[2] if words[1:2] == ["run"] and len(words) > 2 else None
     return inputs.agent or "" if is_mentioned(inputs.mention, body) else None
 
 
-#: Parts of a text in which GitHub notifies nobody: code, and what is quoted from somebody else.
-_UNHEARD = re.compile(r"^ {0,3}(`{3,}|~{3,}).*?(?:^ {0,3}\1|\Z)|^ {0,3}>.*?$|(?<!`)(`++).*?(?<!`)\2(?!`)", re.M | re.S)
+def read_command(body: str) -> list[str]:
+    """Return the words of the first line that GitHub's page shows, if it is a command; no words otherwise. The command
+    and the agent's name are in lower case, as both are known, and a name has no punctuation behind it."""
+    # Rendering takes time, and most comments are about something else.
+    if COMMAND not in strip_unseen(html.unescape(body)).casefold():
+        return []
+    words = strip_unseen(read_own_words(body).first_line).split()
+    command = [word.casefold() for word in words[:2]]
+    if command[:1] != [COMMAND]:
+        return []
+    name = [word.casefold().rstrip(".,:;!") for word in words[2:3]] if command[1:] == ["run"] else words[2:3]
+    return [*command, *name, *words[3:]]
 
 
 def is_mentioned(name: str | None, text: str) -> bool:
     """Whether a text mentions the account, as GitHub's page shows it."""
-    mention = rf"(?<![\w@/.`-])@{re.escape(name or '')}(?![\w/-])"
-    return name is not None and re.search(mention, _UNHEARD.sub(" ", text), re.IGNORECASE) is not None
+    if name is None or f"@{name}".casefold() not in html.unescape(text).casefold():
+        return False
+    mention = rf"(?<![\w@/.`-])@{re.escape(name)}(?![\w/-])"
+    return re.search(mention, read_own_words(text).text, re.IGNORECASE) is not None
 
 
 def _trigger_of_comment(event: EventPayload, inputs: Inputs, sender: User) -> Trigger | Skip:
     comment, number = _demand(event.comment, "comment"), _pull_request_number(event)
     issue = None if number else _demand(event.issue, "issue")
-    first_line, _, below = comment.body.strip().partition("\n")
-    words = first_line.split()
+    words = read_command(comment.body)
+    remark = _remark_of(comment.body, words)
     reply = _parse_reply(words)
-    if words[:1] != [COMMAND] and is_mentioned(inputs.mention, comment.body):
+    if not words and is_mentioned(inputs.mention, comment.body):
         if not inputs.agent:
             return Skip(reason="the comment mentions no agent's name and the input agent is empty")
         # The same as the command, with the whole comment as what is said below it.
-        words, below = [COMMAND, "run", inputs.agent], comment.body
-    if reply is None and not (words[:2] == [COMMAND, "run"] and (len(words) == 3 or (len(words) == 2 and number))):
+        words, remark = [COMMAND, "run", inputs.agent], comment.body.strip()
+    if reply is None and not (words[:2] == [COMMAND, "run"] and (len(words) > 2 or number)):
         commands = f'"{COMMAND} run <agent>", "{COMMAND} approve <digest>" or "{COMMAND} reject"'
         mention = f" and does not mention @{inputs.mention}" if inputs.mention else ""
         return Skip(reason=f"the comment does not begin with {commands}{mention}")
@@ -384,13 +399,25 @@ def _trigger_of_comment(event: EventPayload, inputs: Inputs, sender: User) -> Tr
     if reply and sender.type == "Bot":
         return Skip(reason=f"{sender.login} is a bot, and only people approve")
     association, action = comment.author_association, "start an agent by a comment"
-    agent = "" if reply else "".join(words[2:])
+    agent = "" if reply else "".join(words[2:3])
     if number:
-        command = PullRequestEvent(kind=FollowUpKind.REVIEW, number=number, remark=below.strip(), is_command=True)
+        command = PullRequestEvent(kind=FollowUpKind.REVIEW, number=number, remark=remark, is_command=True)
         return _mark_unproven(_follow_up(event, sender, command, agent=agent), association, action)
     trigger = _trigger(agent, event, sender, issue, by_writer=association == OWNER)
     trigger = replace(trigger, reply=reply, start_kind=COMMENT, start_id=comment.id)
     return _mark_unproven(trigger, association, action)
+
+
+#: The line of the command in the source of a comment.
+_COMMAND_LINE = re.compile(rf"^[^\S\n]*{COMMAND}\b(?P<words>[^\r\n]*)\r?\n?", re.MULTILINE | re.IGNORECASE)
+
+
+def _remark_of(body: str, words: list[str]) -> str:
+    """Return what a comment says after its command, in the same line and below it; all of it if the source has the
+    command in another way than the page."""
+    if (line := _COMMAND_LINE.search(body)) is None or not words:
+        return body.strip()
+    return "\n".join((*line["words"].split(maxsplit=2)[2:], body[line.end() :])).strip()
 
 
 def _pull_request_number(event: EventPayload) -> int | None:
@@ -434,7 +461,7 @@ def _demand(part: T | None, name: str) -> T:
 
 
 def _parse_reply(words: list[str]) -> ApprovalReply | None:
-    """Parse the first line of a comment as a reply to a run that waits for approval."""
+    """Parse a command as a reply to a run that waits for approval."""
     match words:
         case [command, "approve", digest] if command == COMMAND:
             return ApprovalReply(digest=digest)
@@ -444,10 +471,15 @@ def _parse_reply(words: list[str]) -> ApprovalReply | None:
             return None
 
 
-def _issue_of_dispatch_form(event: EventPayload) -> int | None:
-    """Return the `issue` of the dispatch form, so that a workflow need not repeat it as an input of the action."""
-    text = str((event.inputs or {}).get("issue") or "")
-    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else None
+def _issue_of_dispatch(event: EventPayload, inputs: Inputs) -> int | None:
+    """Return the number of the issue that the input `issue` names, or else the field `issue` of the workflow's form, so
+    that a workflow need not repeat it."""
+    try:
+        named = inputs.issue or parse_issue((event.inputs or {}).get("issue"))
+    except ValueError as exc:
+        hint = "Start the workflow again, with the number alone."
+        raise InputError(f"The field issue of the workflow's form: {exc}.", hint=hint) from None
+    return named.number_in(event.repository.full_name, inputs.github_server_url) if named else None
 
 
 def _trigger(
