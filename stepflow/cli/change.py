@@ -17,6 +17,7 @@ from stepflow.cli.options import add_flags, add_option, add_repo, add_switch, re
 from stepflow.cli.run import request_from
 from stepflow.cli.terminal import make_console, print_json, show_lines
 from stepflow.domain.proof import MOST_HUNKS, ProofSettings, ProofVerdict
+from stepflow.domain.words import Network
 from stepflow.errors import InputError
 from stepflow.modes.prove import prove
 from stepflow.modes.verify import SIGNER, VerifyRequest, verify_pull_request
@@ -52,7 +53,9 @@ def add_prove_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute_prove(arguments: argparse.Namespace) -> int:
     """Try the change, print the proof, and return 0 if it is proven."""
-    request = request_from(arguments, read_flags(arguments))
+    # What the change runs may be somebody else's.
+    network = arguments.network or Network.NONE
+    request = request_from(arguments, read_flags(arguments, network=network))
     command = find_proof_command(request.root, request.programs or ()) if arguments.run is None else arguments.run
     console = make_console(sys.stderr if arguments.json else sys.stdout)
     if arguments.run is None and command:
@@ -67,6 +70,8 @@ def execute_prove(arguments: argparse.Namespace) -> int:
             note=lambda name: console.print(f"… {name}", style="dim"),
         )
     show_lines(console, proof_lines(proof))
+    if proof.verdict is not ProofVerdict.PROVEN and arguments.network is None:
+        console.print("  The tests had no network. If they need one: --network full, or --network allow.", style="dim")
     if arguments.json:
         print_json(proof_json(proof))
     return 0 if proof.verdict is ProofVerdict.PROVEN else 1

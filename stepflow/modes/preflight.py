@@ -51,7 +51,7 @@ from stepflow.run.start.inputs import BoundaryMode, Inputs
 from stepflow.run.workspace import open_toolbox, open_workspace, outside_of, toolbox_in_copy
 from stepflow.sandbox.isolation import Layer, ToolboxOptions
 from stepflow.sandbox.selftest import Canary, try_canaries
-from stepflow.sandbox.workspace import make_workspace, size_of_files, temporary_folder
+from stepflow.sandbox.workspace import make_empty_workspace, temporary_folder
 
 if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHubReader
@@ -331,7 +331,7 @@ def sandbox_checks(request: RunRequest, cancellation: Cancellation) -> tuple[Pre
 def _room(request: RunRequest) -> Iterator[PreflightCheck]:
     """Check whether the files of the checkout can be copied into a workspace."""
     with temporary_folder(request.root) as place:
-        needed, free = size_of_files(request.root), shutil.disk_usage(place).free
+        needed, free = request.copied_files.size, shutil.disk_usage(place).free
         said = f"the files take {mebibytes(needed)}, and {mebibytes(free)} are free in {place.parent}"
     if needed < free:
         yield ok("workspace", said)
@@ -343,8 +343,8 @@ def _try_sandbox(request: RunRequest, options: ToolboxOptions, cancellation: Can
     required = request.inputs.isolation is Isolation.REQUIRED
     with open_workspace(request) as workspace:
         copied = workspace.request
-        make_workspace(copied.checkout, copied.root, without=request.login_files)
-        with open_toolbox(copied.root, options, cancellation) as toolbox:
+        make_empty_workspace(copied.checkout, copied.root)
+        with open_toolbox(copied.root, replace(options, working_directory="."), cancellation) as toolbox:
             layers = toolbox.layers
             report = try_canaries(toolbox, outside_of(copied))
     yield from (_layer(layer, required=required) for layer in layers)

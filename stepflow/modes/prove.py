@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from stepflow.boundary.apply import EffectWriter
@@ -15,6 +16,7 @@ from stepflow.boundary.settings import Plan
 from stepflow.domain.event import Noted
 from stepflow.domain.proof import Proof, ProofSettings
 from stepflow.domain.run import Issue
+from stepflow.domain.words import Network
 from stepflow.engine.proof import prove_change
 from stepflow.errors import InputError
 from stepflow.journal import MemoryJournal
@@ -23,7 +25,7 @@ from stepflow.report.proof import proof_json
 from stepflow.run.clock import Cancellation, Deadline, SystemClock
 from stepflow.run.finish import UNPREPARED_SECONDS, open_writer
 from stepflow.run.proof import Trials, describe_trial, fill_command, in_shell, read_change
-from stepflow.run.request import RunRequest, boundary_settings, toolbox_options
+from stepflow.run.request import RunRequest, boundary_settings
 from stepflow.run.start.inputs import BoundaryMode
 from stepflow.run.workspace import (
     demand_nothing_in_reach,
@@ -31,10 +33,13 @@ from stepflow.run.workspace import (
     install,
     open_toolbox,
     open_workspace,
+    options_at_root,
     outside_of,
 )
 from stepflow.sandbox.change import ChangeRepository, read_range
-from stepflow.sandbox.workspace import make_workspace, temporary_folder
+from stepflow.sandbox.workspace import make_empty_workspace, temporary_folder
+
+_NETWORKS = {Network.FULL: "open", Network.ALLOW: "open to `allowed-hosts` alone", Network.NONE: "closed"}
 
 
 def prove(
@@ -51,12 +56,17 @@ def prove(
     if not command.strip():
         raise InputError("There is no command to run.", hint="Give one: --command 'pytest -q {tests}'.")
     demand_repository(request.root)
+    # A change may be somebody else's, and what runs of it need not see what else lies in a checkout.
+    request = replace(request, only_installed=True)
     cancellation.hold()
     with temporary_folder(request.root) as folder:
         with cancellation.obeyed():
             repository = ChangeRepository(folder / "change", request.root)
             base, head = read_range(request.root, commits)
-            note(f"the change {base[:12]}..{head[:12]}")
+            note(f"the change {base[:12]}..{head[:12]}, with the network {_NETWORKS[request.inputs.network]}")
+            files = request.copied_files
+            for line in filter(None, (files.announce(folder), files.describe_withheld())):
+                note(line)
             change = read_change(repository, base, head, settings)
             clock = SystemClock()
             deadline = Deadline(clock=clock, at=clock.now() + request.inputs.timeout_minutes * 60)
@@ -78,8 +88,8 @@ def _test_sandbox(request: RunRequest, cancellation: Cancellation, note: Callabl
     journal = MemoryJournal(SystemClock())
     with open_workspace(request) as workspace:
         copied = workspace.request
-        make_workspace(copied.checkout, copied.root, without=request.login_files)
-        with open_toolbox(copied.root, toolbox_options(copied), cancellation) as toolbox:
+        make_empty_workspace(copied.checkout, copied.root)
+        with open_toolbox(copied.root, options_at_root(copied), cancellation) as toolbox:
             demand_nothing_in_reach(toolbox, outside_of(copied), request.inputs.isolation, journal)
     for entry in journal.entries:
         if isinstance(entry.event, Noted):

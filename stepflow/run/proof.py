@@ -23,11 +23,11 @@ from stepflow.report.proof import correction
 from stepflow.run.clock import COMPLETION_GRACE, Cancellation, Deadline, SystemClock, TimelyCommands
 from stepflow.run.finish import Run, stream_commits
 from stepflow.run.request import RunRequest, toolbox_options
-from stepflow.run.workspace import open_toolbox, options_at_root, request_in_copy, setup_command
+from stepflow.run.workspace import copy_checkout, open_toolbox, options_at_root, request_in_copy, setup_command
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.change import ChangeRepository
 from stepflow.sandbox.host_git import ask_git
-from stepflow.sandbox.workspace import GIT, make_workspace, start_branch, temporary_folder, write_repository
+from stepflow.sandbox.workspace import GIT, start_branch, temporary_folder, write_repository
 
 _BRANCH = "trial"
 #: Trials that run at the same time share the machine's ports: one that met another one there is tried again, alone.
@@ -140,7 +140,7 @@ class Trials:
         with self.cancellation.obeyed():
             history.mkdir()
             commit = self.repository.copy_tree(tree, history)
-            make_workspace(request.root, copy, without=request.login_files, with_history=False)
+            copy_checkout(request, copy, with_history=False)
             write_repository(history, copy / GIT)
             return request_in_copy(request, copy), commit
 

@@ -28,6 +28,7 @@ from stepflow.ports import Clock
 from stepflow.run.start.inputs import BoundaryMode, Inputs
 from stepflow.run.start.trigger import Trigger
 from stepflow.sandbox.child.git import BRANCHES
+from stepflow.sandbox.copying import CopiedFiles, copied_files
 from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts
 from stepflow.sandbox.environment import SYSTEM_PATH, variables_for
 from stepflow.sandbox.host_git import head_commit, pushed_branch
@@ -70,6 +71,8 @@ class RunRequest:
     program_path: tuple[str, ...] = SYSTEM_PATH
     #: The folders in which tools find their programs; None for the fixed ones.
     programs: tuple[Path, ...] | None = None
+    #: Whether of what git does not track only what was installed is copied.
+    only_installed: bool = False
     #: The request for the checkout that the workspace `root` was made from; None before there is a workspace.
     original: RunRequest | None = field(default=None, repr=False)
     #: The copy of the checkout with the commit that a rehearsal starts from.
@@ -145,6 +148,13 @@ class RunRequest:
         return (
             self.root.with_name("history") if self.follow_up or self.reviewed else self.committed_copy or self.checkout
         )
+
+    @cached_property
+    def copied_files(self) -> CopiedFiles:
+        """What a workspace has of the checkout. Raises `InputError` for a name that cannot be left out."""
+        if self.original:
+            return self.original.copied_files
+        return copied_files(self.root, only_installed=self.only_installed)
 
     @property
     def login_files(self) -> tuple[Path, ...]:
@@ -459,6 +469,7 @@ def toolbox_options(request: RunRequest) -> ToolboxOptions:
         home_programs=bool(inputs.setup),
         # Tools can change what is in the workspace, so nothing there may replace another program.
         programs=programs and tuple(folder for folder in programs if not folder.is_relative_to(request.root)),
+        interpreters=request.copied_files.installed.interpreters if request.source else (),
         private_root=request.root.parent if request.source else None,
     )
 

@@ -66,16 +66,10 @@ class Workspace:
         pull = request.follow_up or request.reviewed
         cancellation.hold()
         with cancellation.obeyed():
-            make_workspace(
-                request.checkout,
-                request.root,
-                without=request.login_files,
-                with_history=pull is None,
-                branch="" if request.in_place else run_branch(request, prepared.agent),
-                note=note,
-            )
-            if request.original and request.original.programs:
-                copy_environments(request.original.programs, request.checkout, request.root)
+            original = request.original or request
+            branch = "" if request.in_place else run_branch(request, prepared.agent)
+            copy_checkout(original, request.root, with_history=pull is None, branch=branch, note=note)
+            copy_environments(original.programs or (), request.checkout, request.root)
             if pull:
                 # That of a review is there already, unless the review is resumed.
                 if not request.base_repository.exists():
@@ -156,6 +150,22 @@ def _request_at(request: RunRequest, copy: Path) -> RunRequest:
     return replace(request, root=copy, original=request, programs=programs)
 
 
+def copy_checkout(
+    request: RunRequest,
+    copy: Path,
+    *,
+    with_history: bool = True,
+    branch: str = "",
+    note: Callable[[str], None] | None = None,
+) -> None:
+    """Copy the checkout of the request. `note` is called before that takes long."""
+    files = request.copied_files
+    if note and (line := files.announce(copy.parent)):
+        note(line)
+    without = request.login_files
+    make_workspace(request.root, copy, files=files, without=without, with_history=with_history, branch=branch)
+
+
 def request_in_copy(request: RunRequest, copy: Path) -> RunRequest:
     """Return the request for a `copy` of its checkout, after copying the programs of the checkout's environments."""
     copy_environments(request.programs or (), request.root, copy)
@@ -163,11 +173,14 @@ def request_in_copy(request: RunRequest, copy: Path) -> RunRequest:
 
 
 @contextmanager
-def committed_copy(request: RunRequest, cancellation: Cancellation) -> Iterator[Path]:
-    """Copy the checkout as it is now and commit everything in the copy. Signals stay held at the end."""
+def committed_copy(
+    request: RunRequest, cancellation: Cancellation, note: Callable[[str], None] = lambda _: None
+) -> Iterator[Path]:
+    """Copy the checkout as it is now and commit everything in the copy. `note` is called before slow parts. Signals
+    stay held at the end."""
     with temporary_folder(request.root) as folder:
         copy = folder / "checkout"
-        make_workspace(request.root, copy, without=request.login_files, branch=_COPY)
+        copy_checkout(request, copy, branch=_COPY, note=note)
         cancellation.hold()
         copied = replace(request, root=copy, original=request)
         with Toolbox.start(copy, options=options_at_root(copied)) as toolbox, cancellation.obeyed():
@@ -176,11 +189,13 @@ def committed_copy(request: RunRequest, cancellation: Cancellation) -> Iterator[
 
 
 @contextmanager
-def toolbox_in_copy(request: RunRequest, cancellation: Cancellation) -> Iterator[Toolbox]:
-    """Open a toolbox in a copy of the checkout as it is now, with the packages and the setup of a run. Signals stay
-    held at the end."""
+def toolbox_in_copy(
+    request: RunRequest, cancellation: Cancellation, note: Callable[[str], None] = lambda _: None
+) -> Iterator[Toolbox]:
+    """Open a toolbox in a copy of the checkout as it is now, with the packages and the setup of a run. `note` is called
+    before slow parts. Signals stay held at the end."""
     clock = SystemClock()
-    with committed_copy(request, cancellation) as copy:
+    with committed_copy(request, cancellation, note) as copy:
         copied = request_in_copy(request, copy)
         deadline = Deadline(clock=clock, at=clock.now() + request.inputs.timeout_minutes * 60)
         journal = MemoryJournal(clock)

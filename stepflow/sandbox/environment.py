@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -26,7 +26,8 @@ from stepflow.domain.words import Network
 from stepflow.errors import InputError
 from stepflow.sandbox.child.enter_sandbox import become_undumpable
 from stepflow.sandbox.child.git import config_variables
-from stepflow.sandbox.host_git import ask_git
+from stepflow.sandbox.copying import copy_files
+from stepflow.sandbox.installed import interpreters_of, is_environment, mentions, move_environment
 from stepflow.sandbox.isolation import Identity, ToolboxOptions, closed_folder, closed_interpreter
 
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -58,11 +59,6 @@ _BESIDE = ("lib", "lib64", "libexec", "include")
 #: Version managers (pyenv, rbenv, asdf) keep everything else beside the folder of this name.
 _SHIMS = "shims"
 _RUSTUP, _RUSTUP_HOME = "rustup", "RUSTUP_HOME"
-_ENVIRONMENT = "pyvenv.cfg"
-_NODE_MODULES = "node_modules"
-#: Where a virtual environment writes down its own place, and those of packages that are installed editable.
-_PLACES = ("bin/*", "lib/*/site-packages/*.pth", "lib/*/site-packages/__editable__*.py")
-_LARGEST = 1024 * 1024
 _SYSTEM = tuple(Path(folder) for folder in SYSTEM_PATH)
 _OUTPUT_LIMIT = 64 * 1024
 #: A name with perhaps an architecture and a version. To apt-get a dash at the end would mean "remove".
@@ -160,22 +156,26 @@ class Programs:
 
     folders: tuple[Path, ...]
     state: str
+    #: The folders with the interpreters of environments that are called by their paths.
+    interpreters: tuple[Path, ...] = ()
 
     @property
-    def read(self) -> Iterator[Path]:
+    def read(self) -> tuple[Path, ...]:
         """What these programs must read, beside what the system's do."""
-        return (path for folder in self.folders for path in _read_by(folder))
+        behind = (path for folder in self.interpreters for path in _prefix(folder))
+        return (*(path for folder in self.folders for path in _read_by(folder)), *behind)
 
 
 def tool_programs(options: ToolboxOptions, identity: Identity | None) -> Programs:
     """The folders that the caller names, then the system's; or the system's, then this interpreter's (mypy, pytest), so
     that nothing there stands in for a system program. Where tools cannot enter, every program would look forbidden."""
     if options.programs is None:
-        return _fixed_programs(identity)
+        return replace(_fixed_programs(identity), interpreters=options.interpreters)
     closed = [folder for folder in options.programs if identity and closed_folder(folder, identity.uid)]
     folders = (folder for folder in (*options.programs, *_SYSTEM) if folder not in closed)
     without = f", without {', '.join(map(str, closed))}, which only their owner may enter" if closed else ""
-    return Programs(folders=tuple(dict.fromkeys(folders)), state=f"your own PATH{without}")
+    state = f"your own PATH{without}"
+    return Programs(folders=tuple(dict.fromkeys(folders)), state=state, interpreters=options.interpreters)
 
 
 def _fixed_programs(identity: Identity | None) -> Programs:
@@ -213,9 +213,10 @@ def _rustup_home(folder: Path) -> Path:
 def _read_by(folder: Path) -> Iterator[Path]:
     """What programs of the folder must read: the folder, its libraries, and those of the interpreter behind it."""
     yield folder
-    if (folder.parent / _ENVIRONMENT).is_file():
+    if is_environment(folder.parent):
         yield folder.parent
-        yield from _prefix((folder / "python").resolve().parent)
+        for interpreter in interpreters_of(folder.parent):
+            yield from _prefix(interpreter)
     elif folder.name == _SHIMS:
         yield folder.parent
     else:
@@ -231,7 +232,7 @@ def _linked_environments(folder: Path) -> set[Path]:
     if folder in _SYSTEM or not os.access(folder, os.R_OK):
         return set()
     behind = {Path(os.path.realpath(path)).parent for path in folder.iterdir() if path.is_symlink()}
-    return {programs for programs in behind if (programs.parent / _ENVIRONMENT).is_file()}
+    return {programs for programs in behind if is_environment(programs.parent)}
 
 
 def _prefix(folder: Path) -> Iterator[Path]:
@@ -241,62 +242,32 @@ def _prefix(folder: Path) -> Iterator[Path]:
 
 
 def programs_of_copy(programs: tuple[Path, ...], source: Path, copy: Path) -> tuple[Path, ...]:
-    """The same for a copy of the checkout `source`: virtual environments of the checkout stand beside the copy, where
-    tools cannot change them. Other folders of the checkout are left out."""
+    """The same for a copy of the checkout `source`: environments of the checkout stand beside the copy, where tools
+    cannot change them. Other folders of the checkout are left out."""
     moved = {folder: _place(folder.parent, source, copy) / folder.name for folder in _of_checkout(programs, source)}
     outside = (folder for folder in programs if folder in moved or not folder.is_relative_to(source))
     return tuple(moved.get(folder, folder) for folder in outside)
 
 
 def copy_environments(programs: tuple[Path, ...], source: Path, copy: Path) -> None:
-    """Copy the virtual environments of the checkout to where `programs_of_copy` names them; they then lead to the
-    copy."""
-    for folder in _of_checkout(programs, source):
-        target = _place(folder.parent, source, copy)
-        shutil.copytree(folder.parent, target, symlinks=True, copy_function=_copy_file)
-        _rewrite(target, {folder.parent: target, source: copy})
-
-
-def copy_dependencies(source: Path, copy: Path) -> None:
-    """Copy what a checkout has installed and not committed, virtual environments and `node_modules`, to the same places
-    of another checkout, to which it then leads."""
-    for name in ask_git(source, "ls-files", "--others", "--directory", "-z").split("\0"):
-        folder, target = source / name, copy / name
-        is_installed = folder.name == _NODE_MODULES or (folder / _ENVIRONMENT).is_file()
-        if name.endswith("/") and is_installed and not os.path.lexists(target):
-            shutil.copytree(folder, target, symlinks=True, copy_function=_copy_file)
-            _rewrite(target, {source: copy})
-
-
-def _copy_file(source: str, target: str) -> None:
-    """What is gone by then, as editors and git remove files at any moment, counts as never there."""
-    try:
-        shutil.copy2(source, target)
-    except FileNotFoundError:
-        if os.path.lexists(source):
-            raise
+    """Copy the environments of the checkout to where `programs_of_copy` names them; they then lead to the copy."""
+    for environment in dict.fromkeys(folder.parent for folder in _of_checkout(programs, source)):
+        target = _place(environment, source, copy)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        copy_files((str(environment.resolve()),), target, as_a_whole=True)
+        move_environment(environment, target, checkout=source, to=copy)
 
 
 def _of_checkout(programs: tuple[Path, ...], source: Path) -> tuple[Path, ...]:
-    below = (folder for folder in programs if folder.is_relative_to(source))
-    return tuple(folder for folder in below if (folder.parent / _ENVIRONMENT).is_file())
+    """The programs of the environments in the checkout, and of those elsewhere that use its files."""
+    environments = (folder for folder in programs if is_environment(folder.parent))
+    return tuple(folder for folder in environments if folder.is_relative_to(source) or mentions(folder.parent, source))
 
 
 def _place(environment: Path, source: Path, copy: Path) -> Path:
-    return copy.with_name("environments") / environment.relative_to(source)
-
-
-def _rewrite(environment: Path, places: Mapping[Path, Path]) -> None:
-    """Put the new places where the old ones stand, in the order given."""
-    files = (path for pattern in _PLACES for path in environment.glob(pattern))
-    for file in files:
-        if file.is_symlink() or not file.is_file() or file.stat().st_size > _LARGEST:
-            continue
-        before = text = file.read_bytes()
-        for old, new in places.items():
-            text = text.replace(os.fsencode(old), os.fsencode(new))
-        if text != before:
-            file.write_bytes(text)
+    inside = environment.is_relative_to(source)
+    name = environment.relative_to(source) if inside else Path("outside", *environment.parts[1:])
+    return copy.with_name("environments") / name
 
 
 def check_packages(names: Sequence[str], *, path: Sequence[str] = SYSTEM_PATH, uid: int | None = None) -> None:

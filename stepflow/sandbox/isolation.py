@@ -170,7 +170,11 @@ def _unreachable(workspace: Path, options: ToolboxOptions) -> str:
         return f"{above}, above the workspace {workspace}, can be entered only by its owner"
     # A toolbox that leaves layers out shows what the others stop, so it keeps its user all the same.
     wants_programs = options.isolation is Isolation.BEST_EFFORT and not options.disabled_layers
-    above = closed_interpreter(-1) if wants_programs else None
+    closed = (
+        closed_interpreter(-1),
+        *(closed_folder(folder, -1) for folder in options.interpreters if folder.exists()),
+    )
+    above = next(filter(None, closed), None) if wants_programs else None
     return f"{above}, above the Python interpreter, can be entered only by its owner" if above else ""
 
 
@@ -381,6 +385,7 @@ class ToolboxOptions:
     up; None means the real one.
     `home_programs`: what is installed into `~/.local/bin` of the tools' own home is found, after everything else.
     `programs` are the folders of the tools' PATH; None means the system's, and last this interpreter's.
+    `interpreters` are the folders with the interpreters behind environments in the workspace.
     `working_directory` is where commands start, relative to the checkout.
     `private_root` is where the tools' HOME and TMPDIR are made; None means the system's place for temporary files.
     `disabled_layers` are those of `LAYERS` to leave out, for tests that show what each layer stops and to stand for a
@@ -400,6 +405,7 @@ class ToolboxOptions:
     file_timeout: float = 30.0
     grace: float = 30.0
     programs: tuple[Path, ...] | None = None
+    interpreters: tuple[Path, ...] = ()
     working_directory: str = "."
     private_root: Path | None = None
     disabled_layers: frozenset[str] = frozenset()

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
-import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,22 +15,17 @@ from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.errors import BoundaryError, InputError
 from stepflow.ports import Commands
 from stepflow.sandbox.child.git import BRANCHES
+from stepflow.sandbox.copying import COPY, CopiedFiles, copied_files, copy_files, run_program
 from stepflow.sandbox.host_git import ask_git, head_commit, read_settings, settings_of_copy
+from stepflow.sandbox.installed import move_environment
 from stepflow.sandbox.isolation import closed_folder
 
 GIT = ".git"
 ALTERNATES = "objects/info/alternates"
-#: After so long a copy that still goes on is told.
-SLOW_SECONDS = 2.0
 #: What of a git folder is a repository's state, beside HEAD, its refs and its settings.
 _STATE = ("index", "shallow", "info/exclude", "info/attributes", "info/sparse-checkout", "lfs/objects")
 #: Hooks run where commits are made, in the sandbox; samples have a dot in their names.
 _HOOKS = "hooks"
-#: Modes, times and links stay. What root copies belongs to root, who may not even be allowed to give it away.
-_COPY = ("cp", "-a", "--no-preserve=ownership") if os.geteuid() == 0 else ("cp", "-a")
-#: So many names are given to one program.
-_MOST_NAMES = 1000
-_VANISHED = "No such file or directory"
 _COMMIT = """
 [ -e .git ] || git init --quiet --initial-branch=main
 git add --all
@@ -41,19 +34,12 @@ if ! git rev-parse --quiet --verify HEAD > /dev/null || ! git diff --cached --qu
     --message 'Take in what was not committed before the rehearsal'
 fi
 """
-#: A branch at a commit, without what the checkout had not committed, which is listed. Files that git ignores stay, and
-#: so do the packages of an environment that nobody told git to ignore.
+#: A branch at a commit, without what the checkout had not committed, which is listed. Files that git ignores stay.
 _BRANCH = """
 git rev-parse --quiet --verify HEAD > /dev/null || { echo 'it has no commit to start from' >&2; exit 3; }
 git reset --quiet
 git diff --name-only
-git ls-files --others --exclude-standard --directory | while read -r path; do
-  if [ -e "$path/pyvenv.cfg" ] || [ "$(basename "$path")" = node_modules ]; then
-    echo '*' > "$path/.gitignore"
-  else
-    echo "$path"
-  fi
-done
+git ls-files --others --exclude-standard --directory --no-empty-directory
 git clean --quiet -d --force --force
 git -c core.hooksPath=/dev/null checkout --quiet --force -B "$1" "$2"
 """
@@ -83,10 +69,10 @@ def temporary_folder(beside: Path) -> Iterator[Path]:
 def remove_folder(folder: Path) -> None:
     """Remove a folder with everything in it, whatever tools have left there; what cannot be removed stays."""
     remove = ("rm", "-rf", "--", str(folder))
-    if _try(*remove).returncode:
+    if run_program(*remove).returncode:
         # Its owner may have closed folders to itself.
-        _try("chmod", "-R", "u+rwx", "--", str(folder))
-        _try(*remove)
+        run_program("chmod", "-R", "u+rwx", "--", str(folder))
+        run_program(*remove)
 
 
 def give_to(folder: Path, uid: int, gid: int) -> None:
@@ -109,20 +95,22 @@ def make_workspace(
     checkout: Path,
     workspace: Path,
     *,
+    files: CopiedFiles | None = None,
     without: Iterable[Path] = (),
     with_history: bool = True,
     branch: str = "",
-    note: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Copy files, links and modes, those that git ignores too, and write each `.git` anew.
+    """Copy `files` of the checkout, by default all, with links and modes; write each `.git` anew; and let environments
+    work where they now are.
 
     `without` are paths of the checkout to leave out: files to log in by. Without `with_history` the checkout's own
-    `.git` is left out. With a `branch` the copy stands on it, at the checkout's commit. What takes longer than two
-    seconds is said by `note`. Raises `InputError` where that cannot be done.
+    `.git` is left out. With a `branch` the copy stands on it, at the checkout's commit. Raises `InputError` where that
+    cannot be done.
     """
     source = checkout.resolve()
-    try:
-        _copy_files(source, workspace, note)
+    with _copying(checkout, workspace):
+        files = files or copied_files(source)
+        files.copy(workspace)
         for path in without:
             (workspace / path).unlink(missing_ok=True)
         for path in _found_in(workspace):
@@ -130,10 +118,31 @@ def make_workspace(
                 _rewrite_repository(source, workspace, path)
             else:
                 _keep_inside(path, source, workspace)
-        if with_history and os.path.lexists(source / GIT):
-            _write_repository(_find_repository(source, source / GIT), workspace)
-            if branch:
-                _start_on(branch, workspace)
+        for path in files.environments:
+            move_environment(source / path, workspace / path, checkout=source, to=workspace)
+        if with_history:
+            _copy_history(source, workspace, branch)
+
+
+def make_empty_workspace(checkout: Path, workspace: Path) -> None:
+    """A workspace with the history of the checkout and none of its files. Raises `InputError`."""
+    with _copying(checkout, workspace):
+        workspace.mkdir()
+        _copy_history(checkout.resolve(), workspace)
+
+
+def _copy_history(source: Path, workspace: Path, branch: str = "") -> None:
+    if os.path.lexists(source / GIT):
+        _write_repository(_find_repository(source, source / GIT), workspace)
+        if branch:
+            _start_on(branch, workspace)
+
+
+@contextlib.contextmanager
+def _copying(checkout: Path, workspace: Path) -> Iterator[None]:
+    """Turn what goes wrong into an `InputError`."""
+    try:
+        yield
     except BoundaryError as exc:
         raise InputError(
             f"The repository {checkout} cannot be copied: {exc.message}",
@@ -144,39 +153,6 @@ def make_workspace(
             f"The checkout {checkout} cannot be copied: {exc.strerror or exc}: {exc.filename or workspace}.",
             hint="Make the file readable, or remove it; and check that there is room for temporary files.",
         ) from exc
-
-
-def size_of_files(checkout: Path) -> int:
-    """The bytes on the disk of everything that a workspace copies, but for git's own folder."""
-    lines = [line for part in _parts(checkout) for line in _try("du", "-sk", "--", *part).stdout.splitlines()]
-    return 1024 * sum(int(line.split("\t")[0]) for line in lines)
-
-
-def _copy_files(source: Path, workspace: Path, note: Callable[[str], None]) -> None:
-    workspace.mkdir()
-    for part in _parts(source):
-        _copy(part, workspace, note)
-    shutil.copystat(source, workspace)
-
-
-def _parts(checkout: Path) -> Iterator[Sequence[str]]:
-    """What stands in the checkout beside `.git`, in parts that one program can be given."""
-    paths = sorted(str(path) for path in checkout.iterdir() if path.name != GIT)
-    return (paths[begin : begin + _MOST_NAMES] for begin in range(0, len(paths), _MOST_NAMES))
-
-
-def _copy(paths: Sequence[str], into: Path, note: Callable[[str], None] = lambda _: None) -> None:
-    """Copy with modes, times and links, and without a second block on the disk where the file system can. What
-    vanishes meanwhile is left out: somebody else may work there."""
-    words = (*_COPY, "--", *paths, str(into))
-    done = _try(*words, when_slow=lambda: note(f"The checkout is being copied to {into}; this may take a while."))
-    complaints = [line for line in done.stderr.splitlines() if _VANISHED not in line]
-    if done.returncode and complaints:
-        raise InputError(
-            f"The checkout cannot be copied to {into}: {complaints[0].removeprefix('cp: ')}.",
-            hint="Make the file readable, or remove it; and check that there is room for temporary files "
-            "(TMPDIR says where they are).",
-        )
 
 
 def _found_in(workspace: Path) -> list[Path]:
@@ -262,9 +238,9 @@ def _write_repository(
         file = repository.file(name)
         if file.name:
             (target / name).parent.mkdir(exist_ok=True)
-            _run(*_COPY, "--", str(file), str(target / name))
+            _run(*COPY, "--", str(file), str(target / name))
     for shared in repository.folder.glob("sharedindex.*"):
-        _run(*_COPY, "--", str(shared), str(target / shared.name))
+        _run(*COPY, "--", str(shared), str(target / shared.name))
     _copy_hooks(repository.common / _HOOKS, target / _HOOKS)
     folders = object_folders(repository.common / "objects")
     if copies_objects or not all(map(_is_open_to_others, folders)):
@@ -279,7 +255,7 @@ def _write_repository(
 
 def _copy_objects(folders: Iterable[Path], into: Path) -> None:
     for folder in folders:
-        _run(*_COPY, "--", f"{folder}/.", str(into))
+        _run(*COPY, "--", f"{folder}/.", str(into))
     (into / "info/alternates").unlink(missing_ok=True)
 
 
@@ -311,7 +287,7 @@ def _start_on(branch: str, workspace: Path) -> None:
 def _copy_hooks(hooks: Path, target: Path) -> None:
     target.mkdir()
     if programs := [str(path) for path in hooks.glob("*") if "." not in path.name and path.is_file()]:
-        _copy(programs, target)
+        copy_files(programs, target)
 
 
 def object_folders(objects: Path) -> tuple[Path, ...]:
@@ -340,37 +316,11 @@ def _is_open_to_others(objects: Path) -> bool:
 
 
 def _run(*words: str) -> str:
-    done = _try(*words)
+    done = run_program(*words)
     if done.returncode:
         said = done.stderr.strip().splitlines()
         raise OSError(said[0].removeprefix(f"{words[0]}: ") if said else f"{words[0]} failed")
     return done.stdout
-
-
-def _try(*words: str, when_slow: Callable[[], None] = lambda: None) -> subprocess.CompletedProcess[str]:
-    with subprocess.Popen(  # noqa: S603 - fixed programs, no shell
-        words,
-        env={**os.environ, "LC_ALL": "C"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="surrogateescape",
-    ) as process:
-        try:
-            output = _output_of(process, when_slow)
-        except BaseException:
-            process.kill()
-            raise
-    return subprocess.CompletedProcess(words, process.returncode, *output)
-
-
-def _output_of(process: subprocess.Popen[str], when_slow: Callable[[], None]) -> tuple[str, str]:
-    try:
-        return process.communicate(timeout=SLOW_SECONDS)
-    except subprocess.TimeoutExpired:
-        when_slow()
-        return process.communicate()
 
 
 def commit_everything(commands: Commands) -> None:

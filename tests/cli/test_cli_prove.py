@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -231,3 +232,43 @@ def test_a_person_reads_what_the_page_shows(
     assert main([*words, "--repo", str(folder)]) == 0
     shown = capsys.readouterr().out
     assert shown[shown.index("✓") :].split() == blocks["text"].split()
+
+
+@pytest.mark.whole
+def test_a_strangers_change_sees_no_secret_of_the_checkout_and_has_no_network(tmp_path: Path, capsys) -> None:
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    git("init", "--quiet", "--template=", cwd=folder)
+    heard = socket.create_server(("127.0.0.1", 0))
+    heard.setblocking(False)
+    steals = (
+        "import glob, os, socket, unittest\nimport word\n"
+        "class Word(unittest.TestCase):\n"
+        "    def test_word(self):\n"
+        "        names = ('.env', '.netrc', '.git-credentials', 'secrets/key', '.venv/pip.conf')\n"
+        "        self.assertEqual([name for name in names if os.path.exists(name)], [])\n"
+        "        self.assertTrue(os.path.exists('.venv/pyvenv.cfg') and os.path.exists('node_modules/a'))\n"
+        "        with self.assertRaises(OSError):\n"
+        f"            socket.create_connection(('127.0.0.1', {heard.getsockname()[1]}), 2)\n"
+        "        self.assertEqual(word.WORD, 'new')\n"
+    )
+    write(folder, {"word.py": "WORD = 'old'\n", ".gitignore": ".env\n.netrc\nsecrets\n.venv\nnode_modules\n"}, "base")
+    write(folder, {"word.py": "WORD = 'new'\n", "test_word.py": steals}, "change")
+    for name in (
+        ".env",
+        ".netrc",
+        ".git-credentials",
+        "secrets/key",
+        ".venv/pip.conf",
+        ".venv/pyvenv.cfg",
+        "node_modules/a",
+    ):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("canary\n")
+    assert main(["prove", "--repo", str(folder), "--command", "python3 -m unittest {tests}"]) == 0, capsys.readouterr()
+    said = capsys.readouterr().out
+    assert "the network closed" in said
+    assert ".git-credentials" in said
+    with pytest.raises(BlockingIOError):
+        heard.accept()
+    heard.close()

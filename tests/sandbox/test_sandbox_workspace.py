@@ -17,7 +17,6 @@ from stepflow.sandbox.workspace import (
     commit_everything,
     make_workspace,
     object_folders,
-    size_of_files,
     temporary_folder,
 )
 from tests.sandbox.credentials_world import HEADER, PAYLOAD, TOKEN, append, files_holding, persist_as_v6, snapshot
@@ -123,20 +122,6 @@ def test_the_folder_is_gone_whatever_was_left_in_it(checkout: Path) -> None:
         (folder / "a").chmod(0o500)
         assert folder.stat().st_mode & 0o777 == (0o711 if os.getuid() == 0 else 0o700)
     assert not folder.exists()
-
-
-def test_the_room_that_is_needed_is_that_of_the_files_without_git(checkout: Path) -> None:
-    (checkout / "large").write_bytes(os.urandom(3 << 20))
-    (checkout / ".git/large").write_bytes(os.urandom(9 << 20))
-    assert 3 << 20 <= size_of_files(checkout) < 4 << 20
-
-
-def test_a_copy_that_takes_long_is_told(checkout: Path, monkeypatch) -> None:
-    monkeypatch.setattr("stepflow.sandbox.workspace.SLOW_SECONDS", 0.0)
-    notes: list[str] = []
-    make_workspace(checkout, checkout.parent / "workspace", note=notes.append)
-    assert notes == [f"The checkout is being copied to {checkout.parent}/workspace; this may take a while."]
-    assert (checkout.parent / "workspace/hello.txt").exists()
 
 
 # What git knows

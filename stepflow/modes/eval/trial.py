@@ -35,7 +35,6 @@ from stepflow.run.start.inputs import BoundaryMode
 from stepflow.run.start.trigger import Trigger
 from stepflow.run.workspace import bundle_of, open_workspace
 from stepflow.sandbox.change import ChangeRepository
-from stepflow.sandbox.environment import copy_dependencies
 from stepflow.sandbox.host_git import ask_git
 from stepflow.sandbox.workspace import GIT, temporary_folder, write_repository
 
@@ -120,7 +119,7 @@ def _check_out(request: RunRequest, named: NamedCase, repository: ChangeReposito
         repository.copy_tree(tree, history)
         repository.check_out(tree, checkout)
         write_repository(history, checkout / GIT)
-        copy_dependencies(root, checkout)
+        request.copied_files.copy_dependencies(checkout)
     except BoundaryError as exc:
         raise InputError(f"The commit {base} cannot be checked out: {exc.message}", hint=exc.hint) from exc
     programs = request.programs and tuple(

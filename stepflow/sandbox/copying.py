@@ -1,0 +1,255 @@
+"""Chooses what of a checkout is copied, says how large that is and how long it may take, and copies it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from stepflow.domain.text import mebibytes, name_some
+from stepflow.errors import InputError
+from stepflow.sandbox.host_git import ask_git
+from stepflow.sandbox.installed import LOGIN_NAMES, Installed, find_installed, move_environment
+
+#: A copy that may take longer is announced.
+SLOW_SECONDS = 2.0
+#: Git's own setting of a clone, which names what is left out. No commit and no tool can write it.
+LEAVE_OUT = "stepflow.leaveOut"
+_GIT = ".git"
+#: What a disk writes in a second, in bytes and in files. A faster disk is a pleasant surprise.
+_BYTES_PER_SECOND, _FILES_PER_SECOND = 200 * 1024 * 1024, 10_000
+#: Modes, times and links stay. What root copies belongs to root, who may not even be allowed to give it away.
+COPY = ("cp", "-a", "--no-preserve=ownership") if os.geteuid() == 0 else ("cp", "-a")
+#: So many names are given to one program.
+_MOST_NAMES = 1000
+_VANISHED = "No such file or directory"
+_NAMED = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopiedFiles:
+    """What of a checkout is copied: everything but `left_out`, or with `only_installed` what git tracks and what was
+    installed."""
+
+    installed: Installed
+    left_out: tuple[Path, ...] = ()
+    only_installed: bool = False
+
+    @property
+    def checkout(self) -> Path:
+        """The checkout, by its real path."""
+        return self.installed.checkout
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Files and whole folders that are copied as they are, relative to the checkout."""
+        if not self.only_installed:
+            return tuple(str(path) for path in self._below(Path(), {*self.left_out, *self.installed.linked}))
+        listed = ask_git(self.checkout, "ls-files", "--recurse-submodules", "-z", may_fail=True).split("\0")
+        stage = ask_git(self.checkout, "ls-files", "--stage", "-z", may_fail=True).split("\0")
+        modules = (line.partition("\t")[2] for line in stage if line.startswith("160000 "))
+        inside = (str(path) for path in self.dependencies if path not in self.installed.linked)
+        return tuple(
+            dict.fromkeys(name for name in (*listed, *(f"{each}/{_GIT}" for each in modules), *inside) if name)
+        )
+
+    @property
+    def dependencies(self) -> tuple[Path, ...]:
+        """The dependencies that are copied."""
+        return tuple(path for path in self.installed.dependencies if not self._is_left_out(path))
+
+    @property
+    def environments(self) -> tuple[Path, ...]:
+        """The environments that are copied."""
+        return tuple(path for path in self.installed.environments if not self._is_left_out(path))
+
+    def copy(self, workspace: Path) -> None:
+        """Copy everything into a new folder. Raises `InputError` where that cannot be done."""
+        workspace.mkdir()
+        copy_files(self.names, workspace, folder=self.checkout)
+        self._copy_linked(self.dependencies, workspace)
+        if self.only_installed:
+            _remove_logins([workspace / path for path in self.dependencies])
+        for path in self.installed.not_ignored:
+            folder = workspace / path
+            if folder.is_dir() and not folder.is_symlink() and not os.path.lexists(folder / ".gitignore"):
+                # What nobody told git to ignore must not end in a commit.
+                (folder / ".gitignore").write_text("*\n", encoding="ascii")
+        shutil.copystat(self.checkout, workspace)
+
+    def copy_dependencies(self, target: Path) -> None:
+        """Copy what was installed to the same places of another checkout, as far as nothing is there; environments then
+        lead to that one."""
+        free = [path for path in self.dependencies if _is_free(path, target)]
+        names = [str(path) for path in free if path not in self.installed.linked]
+        copy_files(names, target, folder=self.checkout)
+        self._copy_linked(free, target)
+        _remove_logins([target / path for path in free])
+        for path in self.environments:
+            if any(path.is_relative_to(each) for each in free):
+                move_environment(self.checkout / path, target / path, checkout=self.checkout, to=target)
+
+    def _copy_linked(self, paths: Iterable[Path], target: Path) -> None:
+        """Copy the folders to which links lead, in place of the links: tools cannot read them where they are."""
+        linked = self.installed.linked
+        for path in paths:
+            if path in linked:
+                (target / path.parent).mkdir(parents=True, exist_ok=True)
+                copy_files((str(linked[path]),), target / path, as_a_whole=True)
+
+    def announce(self, place: Path) -> str:
+        """Say how much is to be copied, and how long that may take, if it is not done at once."""
+        size, files = self.size, _count("--inodes", self.names, self.checkout)
+        seconds = size / _BYTES_PER_SECOND + files / _FILES_PER_SECOND
+        if seconds < SLOW_SECONDS:
+            return ""
+        free = shutil.disk_usage(place).free
+        room = "" if free > size else f", where only {mebibytes(free)} are free"
+        said = f"Copying {mebibytes(size)} in {files:,} files to {place}{room}: about {_duration(seconds)}."
+        untracked = (*self.installed.others, *self.dependencies)
+        sizes = {name: _size((name,), self.checkout) for name in map(str, untracked) if name in {*self.names}}
+        largest = sorted(sizes, key=lambda name: -sizes[name])[:_NAMED]
+        if largest and sizes[largest[0]] * 10 > size:
+            shown = ", ".join(f"{_printable(name)} ({mebibytes(sizes[name])})" for name in largest)
+            example = next((name for name in largest if Path(name) in self.installed.others), largest[0])
+            said += f" Not tracked by git: {shown}. To leave one out: {leave_out_command(example)}"
+        return said
+
+    def describe_withheld(self) -> str:
+        """Say what stays behind although it was not left out by name; empty if nothing does."""
+        if not self.only_installed or not self.installed.others:
+            return ""
+        names = name_some(_printable(str(path)) for path in self.installed.others)
+        return f"Not copied, as git does not track it and nothing was installed there: {names}"
+
+    @property
+    def size(self) -> int:
+        """The bytes on the disk."""
+        return _size(self.names, self.checkout)
+
+    def _is_left_out(self, path: Path) -> bool:
+        return any(path.is_relative_to(each) for each in self.left_out)
+
+    def _below(self, folder: Path, without: set[Path]) -> Iterator[Path]:
+        """The largest parts of a folder of which nothing is left out."""
+        for path in sorted(folder / entry.name for entry in (self.checkout / folder).iterdir()):
+            if path in without or path == Path(_GIT):
+                continue
+            if any(each.is_relative_to(path) for each in without):
+                yield from self._below(path, without)
+            else:
+                yield path
+
+
+def _is_free(path: Path, target: Path) -> bool:
+    """Whether nothing is at the path, and folders can be made on the way there."""
+    above = (target / each for each in path.parents)
+    return not os.path.lexists(target / path) and all(each.is_dir() or not os.path.lexists(each) for each in above)
+
+
+def _remove_logins(paths: Sequence[Path]) -> None:
+    """Remove files that programs usually log in by."""
+    names = [word for name in LOGIN_NAMES for word in ("-o", "-name", name)][1:]
+    there = [str(path) for path in paths if path.is_dir() and not path.is_symlink()]
+    for begin in range(0, len(there), _MOST_NAMES):
+        run_program("find", *there[begin : begin + _MOST_NAMES], "!", "-type", "d", "(", *names, ")", "-delete")
+
+
+def copied_files(checkout: Path, *, only_installed: bool = False) -> CopiedFiles:
+    """What a workspace has of the checkout. Raises `InputError` for a name that cannot be left out."""
+    installed = find_installed(checkout)
+    return CopiedFiles(
+        installed=installed, left_out=tuple(_left_out(installed.checkout)), only_installed=only_installed
+    )
+
+
+def leave_out_command(name: str) -> str:
+    """The command by which a clone leaves a path out of every copy."""
+    return f"git config --add {LEAVE_OUT} {_printable(name)}"
+
+
+def _left_out(checkout: Path) -> Iterator[Path]:
+    for given in ask_git(checkout, "config", "--get-all", "-z", LEAVE_OUT, may_fail=True).split("\0"):
+        name = os.path.normpath(given) if given else ""
+        if not name:
+            continue
+        path = Path(name)
+        refused = f"The setting {LEAVE_OUT} of the clone {checkout} names {_printable(given)}"
+        again = f"Take it back: git config --unset-all {LEAVE_OUT} {_printable(given)}"
+        if path.is_absolute() or path.parts[:1] in ((), ("..",), (_GIT,)):
+            raise InputError(f"{refused}, which is no path in it.", hint=f"{again}, and name it from the top folder.")
+        if ask_git(checkout, "ls-files", "--", f":(literal){name}", may_fail=True):
+            raise InputError(
+                f"{refused}, where git tracks files: without them every look at the workspace would find a change.",
+                hint=f"{again}, or name a folder in it that git does not track.",
+            )
+        yield path
+
+
+def copy_files(paths: Sequence[str], into: Path, *, folder: Path | None = None, as_a_whole: bool = False) -> None:
+    """Copy with modes, times and links, and without a second block on the disk where the file system can: into a
+    folder, to the same places below it if the paths are relative to `folder`, or `as_a_whole` to a new place. What
+    vanishes meanwhile is left out: somebody else may work there."""
+    words = (*COPY, *(("--parents",) if folder else ()), *(("--no-target-directory",) if as_a_whole else ()), "--")
+    for begin in range(0, len(paths), _MOST_NAMES):
+        done = run_program(*words, *paths[begin : begin + _MOST_NAMES], str(into), folder=folder)
+        complaints = [line for line in done.stderr.splitlines() if _VANISHED not in line]
+        if done.returncode and complaints:
+            raise InputError(
+                f"The checkout cannot be copied to {into}: {complaints[0].removeprefix('cp: ')}.",
+                hint="Make the file readable, or remove it; and check that there is room for temporary files "
+                f"(TMPDIR says where they are). What git does not track may be left out: {leave_out_command('NAME')}",
+            )
+
+
+def run_program(*words: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run one of the system's own programs, which ends with this process."""
+    with subprocess.Popen(  # noqa: S603 - fixed programs, no shell
+        words,
+        cwd=folder,
+        env={**os.environ, "LC_ALL": "C"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="surrogateescape",
+    ) as process:
+        try:
+            output = process.communicate()
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(words, process.returncode, *output)
+
+
+def _size(names: Sequence[str], folder: Path) -> int:
+    return 1024 * _count("-k", names, folder)
+
+
+def _count(unit: str, names: Sequence[str], folder: Path) -> int:
+    """What `du` counts: kibibytes on the disk, or files and folders."""
+    total = 0
+    for begin in range(0, len(names), _MOST_NAMES):
+        done = run_program("du", "-s", unit, "--", *names[begin : begin + _MOST_NAMES], folder=folder)
+        total += sum(int(line.split("\t")[0]) for line in done.stdout.splitlines() if line.split("\t")[0].isdecimal())
+    return total
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def _printable(name: str) -> str:
+    """The name as bash takes it, in printable characters alone."""
+    if name.isprintable():
+        return shlex.quote(name)
+    escaped = (
+        each if each.isprintable() and each not in "\\'" else "".join(f"\\x{byte:02x}" for byte in os.fsencode(each))
+        for each in name
+    )
+    return f"$'{''.join(escaped)}'"
