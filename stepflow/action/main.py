@@ -75,7 +75,7 @@ from stepflow.report.rehearsal import (
     rehearsal_summary,
     rehearsed_lines,
 )
-from stepflow.report.safe_text import harmless, one_line
+from stepflow.report.safe_text import Command, Line, Tone, one_line, text_lines
 from stepflow.report.summary import final_words, job_summary, outcome_annotation
 from stepflow.run.clock import Cancellation, SystemClock, clock_of_services
 from stepflow.run.ending import is_bug, report_error, report_unbegun, send_run, write_missing, write_unbegun
@@ -167,7 +167,7 @@ class ActionResult:
     #: Replaces the report's summary.
     summary: str = ""
     #: Replaces the annotation of the report's outcome.
-    annotations: tuple[str, ...] | None = None
+    annotations: tuple[Command, ...] | None = None
     #: Set by this mode in addition to the report's outputs.
     outputs: Mapping[str, str] = field(default_factory=dict)
     #: The run that took place, if any.
@@ -281,7 +281,7 @@ def validate_mode(runner: Runner, job: Job) -> ActionResult:
         allow_custom_verdict=inputs.allow_custom_verdict,
         private=read_event(runner.event).repository.private,
     )
-    job.say(*(text for _, text in diagnostics(checked.inspections, rules())))
+    job.say(*diagnostics(checked.inspections, rules()))
     problems = from_above(checked.problems, root, runner.workspace.resolve())
     return without_run(
         Outcome.INVALID_DEFINITION if checked.failed else Outcome.COMPLETED,
@@ -297,13 +297,14 @@ def rehearse_mode(runner: Runner, job: Job, cancellation: Cancellation, requeste
     requested.facts = ReportFacts(agent=runner.inputs.agent or "")
 
     def report_scenario(rehearsed: Rehearsed) -> None:
-        job.say(*(line for _kind, line in rehearsed_lines(rehearsed)))
+        job.say(*rehearsed_lines(rehearsed))
         if not rehearsed.passed:
-            job.say("::group::what happened", *map(harmless, rehearsed.log), "::endgroup::")
+            log = (line for text in rehearsed.log for line in text_lines(text))
+            job.say(Command("group", "what happened"), *log, Command("endgroup"))
 
     request = make_request(runner, Trigger(agent=requested.facts.agent))
     rehearsal = rehearse_agents(request, names, cancellation, report_one=report_scenario)
-    job.say(*(line for _kind, line in rehearsal_lines(rehearsal)))
+    job.say(*rehearsal_lines(rehearsal))
     facts = replace(requested.facts, run_folder=str(request.folder), host_run_folder=request.host_folder)
     return replace(
         without_run(rehearsal.outcome, f"rehearsed {describe_rehearsal(rehearsal)}", facts),
@@ -325,7 +326,7 @@ def preflight_mode(runner: Runner, job: Job, cancellation: Cancellation, request
         return without_run(Outcome.SKIPPED, trigger.reason)
     requested.facts = ReportFacts(agent=trigger.agent, issue=trigger.issue_number)
     preflight = run_preflight(make_request(runner, trigger), cancellation)
-    job.say(*(line for _kind, line in preflight_lines(preflight, every_row=True)))
+    job.say(*preflight_lines(preflight, every_row=True))
     result = without_run(preflight.outcome, preflight_reason(preflight), requested.facts)
     return replace(result, summary=preflight_summary(preflight))
 
@@ -348,7 +349,7 @@ def plan_mode(runner: Runner, job: Job, clock: Clock) -> ActionResult:
         note=job.warn,
     )
     reason = describe_page(page)
-    job.say(reason)
+    job.say(Line(Tone.PLAIN, reason))
     return replace(without_run(Outcome.COMPLETED, reason), summary=page_summary(page), outputs=_outputs_of_page(page))
 
 
@@ -395,9 +396,9 @@ def prove_mode(runner: Runner, job: Job, cancellation: Cancellation, *, clock: C
         commits=commits,
         command=asked.command,
         settings=asked.settings,
-        note=lambda line: job.say(f"… {one_line(line)}"),
+        note=lambda text: job.say(Line(Tone.PLAIN, f"… {one_line(text)}")),
     )
-    job.say(*(line for _kind, line in proof_lines(proof)))
+    job.say(*proof_lines(proof))
     outputs = {
         "reason": cut(describe_proof(proof), TEXT_CAP),
         "proven": proven_output(proof),

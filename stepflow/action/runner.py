@@ -14,7 +14,7 @@ from stepflow.definition import builtin
 from stepflow.definition.diagnostics import did_you_mean
 from stepflow.definition.folder import find_agents
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
-from stepflow.domain.json import JsonObject, compact
+from stepflow.domain.json import JsonObject
 from stepflow.domain.proof import Proof
 from stepflow.domain.reports.report import RunReport
 from stepflow.domain.run import ANY_NAME
@@ -22,6 +22,7 @@ from stepflow.domain.secrets import SHORTEST_SECRET, Redactor, holds_login, logi
 from stepflow.domain.text import cut
 from stepflow.errors import InputError
 from stepflow.report.diagnostic import annotation
+from stepflow.report.safe_text import Command, Line, printable, printable_json
 from stepflow.run.request import RunRequest, agents_folder, chosen_folder, locate_repository
 from stepflow.run.start.input_values import in_dashes
 from stepflow.run.start.inputs import NO_INPUTS, RECORDED, SECRET_INPUTS, Inputs, ProveInput, read_inputs, secret_values
@@ -306,7 +307,7 @@ def _find_applied(report: RunReport, kind: EffectKind) -> Receipt | None:
 
 
 def _structured_output(report: RunReport) -> str:
-    text = "" if report.structured_output is None else compact(report.structured_output)
+    text = "" if report.structured_output is None else printable_json(report.structured_output)
     data = text.encode(errors="backslashreplace")
     if len(data) <= STRUCTURED_OUTPUT_CAP:
         return text
@@ -329,13 +330,13 @@ class Job:
         self._outputs = environ.get("GITHUB_OUTPUT")
         self._summary = environ.get("GITHUB_STEP_SUMMARY")
 
-    def say(self, *lines: str) -> None:
+    def say(self, *lines: Line | Command) -> None:
         """Print lines to the job log immediately."""
         self._print(map(self._redact, lines))
 
-    def warn(self, *lines: str) -> None:
-        """Show lines as warnings."""
-        self.say(*(annotation("warning", line) for line in lines))
+    def warn(self, *texts: str) -> None:
+        """Show texts as warnings."""
+        self.say(*(annotation("warning", text) for text in texts))
 
     def mask(self, secrets: Iterable[str]) -> None:
         """Mask these values here and in the runner's log. The runner masks line by line."""
@@ -345,8 +346,8 @@ class Job:
         self._redact = self._redact.knowing(*known)
 
     def write_outputs(self, outputs: Mapping[str, str]) -> None:
-        """Set the action's outputs."""
-        redacted = {name: self._redact(value) for name, value in outputs.items()}
+        """Set the action's outputs. Each is one line, because the workflow may print it."""
+        redacted = {name: printable(self._redact(value)) for name, value in outputs.items()}
         self._append("GITHUB_OUTPUT", self._outputs, output_file_text(redacted))
 
     def write_summary(self, text: str) -> None:

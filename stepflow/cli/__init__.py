@@ -82,7 +82,7 @@ class _CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print usage and message, and raise `_UsageError`."""
         self.print_usage(sys.stderr)
-        print(f"{self.prog}: error: {message}", file=sys.stderr)
+        _print_error_text(f"{self.prog}: error: {message}")
         raise _UsageError(message)
 
 
@@ -102,12 +102,12 @@ def _execute(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except StepflowError as error:
-        code, message, cause = error.exit_code, _safe_text(f"stepflow: {error}"), error
+        code, message, cause = error.exit_code, f"stepflow: {error}", error
     except (RunCancelled, KeyboardInterrupt) as error:
         code, message, cause = 130, f"stepflow: cancelled. {error}".rstrip(), error
     except Exception as error:  # noqa: BLE001 - the terminal's own top handler: a bug before or after a run
         code, message, cause = 3, _describe_bug(), error
-    print(message, file=sys.stderr)
+    _print_error_text(message)
     if _prints_json(arguments):
         _print_error(arguments, cause)
     return code
@@ -144,21 +144,22 @@ def _print_error(arguments: argparse.Namespace, error: BaseException) -> None:
 
 
 def _describe_bug() -> str:
-    """Return the traceback without secrets, and advice on what to do with it."""
+    """Return the traceback, and advice on what to do with it."""
     import traceback  # noqa: PLC0415 - slow imports that only a bug needs
 
     from stepflow.domain.words import Outcome  # noqa: PLC0415
     from stepflow.report.wording import advice  # noqa: PLC0415
 
-    return f"{_safe_text(traceback.format_exc())}stepflow: internal error. {advice(Outcome.INTERNAL_ERROR)}"
+    return f"{traceback.format_exc()}stepflow: internal error. {advice(Outcome.INTERNAL_ERROR)}"
 
 
-def _safe_text(text: str) -> str:
-    """Return text that a job's runner shows but does not obey, without the secrets of the environment. By now, those of
-    the command line are in the environment too."""
-    from stepflow.report.safe_text import harmless  # noqa: PLC0415 - slow import that only an error needs
+def _print_error_text(text: str) -> None:
+    """Print lines without the secrets of the environment. By now, those of the command line are in the environment
+    too."""
+    from stepflow.cli.terminal import print_lines  # noqa: PLC0415 - slow imports that only an error needs
+    from stepflow.report.safe_text import text_lines  # noqa: PLC0415
 
-    return harmless(_redactor()(text))
+    print_lines(sys.stderr, text_lines(_redactor()(text)))
 
 
 def _redactor() -> Redactor:

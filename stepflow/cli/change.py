@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from stepflow.cli.layouts import find_proof_command
 from stepflow.cli.options import add_flags, add_option, add_repo, add_switch, read_flags
 from stepflow.cli.run import request_from
-from stepflow.cli.terminal import make_console, print_json, show_lines
+from stepflow.cli.terminal import make_console, print_json, show_lines, show_note
 from stepflow.domain.proof import MOST_HUNKS, ProofSettings, ProofVerdict
 from stepflow.domain.words import Network
 from stepflow.errors import InputError
@@ -59,7 +59,7 @@ def execute_prove(arguments: argparse.Namespace) -> int:
     command = find_proof_command(request.root, request.programs or ()) if arguments.run is None else arguments.run
     console = make_console(sys.stderr if arguments.json else sys.stdout)
     if arguments.run is None and command:
-        console.print(f"… the command {command}", style="dim", markup=False)
+        show_note(console, f"the command {command}")
     with Cancellation().listening() as cancellation:
         proof = prove(
             request,
@@ -67,7 +67,7 @@ def execute_prove(arguments: argparse.Namespace) -> int:
             commits=arguments.change,
             command=command,
             settings=ProofSettings(tests=tuple(arguments.tests or ()), most_hunks=arguments.max_hunks),
-            note=lambda name: console.print(f"… {name}", style="dim"),
+            note=lambda name: show_note(console, name),
         )
     show_lines(console, proof_lines(proof))
     if proof.verdict is not ProofVerdict.PROVEN and arguments.network is None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.cli.run import request_of, run_request
-from stepflow.cli.terminal import make_console, show_lines
+from stepflow.cli.terminal import make_console, show_texts
 from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.words import Isolation, exit_code
 from stepflow.errors import InputError
@@ -68,7 +68,7 @@ def execute_demo(arguments: argparse.Namespace) -> int:
         }
     )
     console = make_console(sys.stdout)
-    console.print(f"A repository with a bug, an agent and an issue: {root}\n")
+    show_texts(console, (f"A repository with a bug, an agent and an issue: {root}", ""))
     request = request_of(inputs, root, trigger=Trigger(agent="fixer"))
     report = run_request(replace(request, in_place=True), console)
     show_next_command(console, folder)
@@ -96,5 +96,4 @@ def show_next_command(console: Console, folder: Path) -> None:
     program = "stepflow" if shutil.which("stepflow") else str(Path(sys.prefix, "bin", "stepflow"))
     words = (program, "run", "fixer", "--repo", str(folder / UNTOUCHED), "--event", str(folder / "issue.json"))
     message = "The same agent and issue on the real API (set ANTHROPIC_API_KEY; nothing is written to GitHub):"
-    show_lines(console, ("", message, ""))
-    console.print(f"  {shlex.join(words)} --boundary dry-run")
+    show_texts(console, ("", message, "", f"  {shlex.join(words)} --boundary dry-run"))

@@ -12,14 +12,14 @@ from dataclasses import asdict, replace
 from stepflow.cli.layouts import find_proof_command
 from stepflow.cli.options import add_agent, add_flags, add_option, add_repo, add_switch, read_flags
 from stepflow.cli.run import request_from
-from stepflow.cli.terminal import make_console, print_json, runs_folder, show_lines
+from stepflow.cli.terminal import make_console, print_document, print_json, runs_folder, show_lines, show_note
 from stepflow.domain.reports.evaluation import EvalTrial, EvalVerdict
 from stepflow.domain.text import count
 from stepflow.errors import InputError
 from stepflow.modes.eval.evaluate import EvalListener, EvalRequest, evaluate
 from stepflow.modes.eval.history import CollectRequest, collect_cases
 from stepflow.report.many_runs import evaluation_json, evaluation_lines, trial_lines
-from stepflow.report.safe_text import defuse, one_line
+from stepflow.report.safe_text import one_line
 from stepflow.run.clock import Cancellation, SystemClock, clock_of_services
 from stepflow.run.request import RunRequest, with_retries
 from stepflow.run.start.inputs import COUNT_LIMITS
@@ -76,7 +76,7 @@ def execute_eval(arguments: argparse.Namespace) -> int:
     console = make_console(sys.stderr if arguments.json else sys.stdout)
 
     def note(text: str) -> None:
-        console.print(defuse(f"… {one_line(text, NOTE)}"), style="dim")
+        show_note(console, one_line(text, NOTE))
 
     if arguments.collect:
         return _collect(arguments, request, note)
@@ -112,5 +112,5 @@ def _collect(arguments: argparse.Namespace, request: RunRequest, note: Callable[
     if arguments.json:
         print_json({"cases": [*collected.files], "left_out": [asdict(each) for each in collected.left_out]})
     else:
-        print(f"{count(len(collected.files), 'case')} written. Read them before you commit them.")
+        print_document(f"{count(len(collected.files), 'case')} written. Read them before you commit them.")
     return 0

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 from stepflow.cli.layouts import DetectedCheck, Setup, find_checks, find_setup
 from stepflow.cli.options import add_repo
-from stepflow.cli.terminal import make_console
+from stepflow.cli.terminal import make_console, show_lines, show_texts
 from stepflow.definition.builtin import BUILTIN, PREFIX, READ_ONLY, agent_files, name_checks
 from stepflow.definition.published import agent_schema, registry_schema
 from stepflow.errors import InputError
 from stepflow.model.scenario import scenario_schema
+from stepflow.report.safe_text import Line, Tone
 from stepflow.sandbox.environment import SYSTEM_PATH, user_programs
 
 if TYPE_CHECKING:
@@ -82,11 +83,12 @@ def execute_init(arguments: argparse.Namespace) -> int:
         commands = [] if builtin in READ_ONLY else [each.command for each in detected if each.installed]
     setup = find_setup(root, commands)
     written = write_agent(root, name, builtin, commands, setup)
-    print(*(f"{'wrote' if new else 'left as it is'}  {path}" for path, new in written.items()), sep="\n")
+    console = make_console(sys.stdout)
+    show_texts(console, (f"{'wrote' if new else 'left as it is'}  {path}" for path, new in written.items()))
     if not written[WORKFLOW]:
         setup = Setup()
     about = _about_checks(commands, () if builtin in READ_ONLY else detected, setup)
-    print(*about, *_next(root, name), sep="\n")
+    show_texts(console, (*about, *_next(root, name)))
     return 0
 
 
@@ -103,7 +105,7 @@ def ask(
 
     name = name or _ask_name(console, root)
     for builtin, purpose in BUILTIN.items():
-        console.print(f"  {builtin:<8} {purpose}")
+        show_texts(console, (f"  {builtin:<8} {purpose}",))
     builtin = Prompt.ask("Begin with", console=console, choices=list(BUILTIN), default=DEFAULT_AGENT)
     if commands is None:
         commands = [] if builtin in READ_ONLY else [*_ask_commands(console, detected)]
@@ -112,14 +114,13 @@ def ask(
 
 def _ask_name(console: Console, root: Path) -> str:
     from rich.prompt import Prompt  # noqa: PLC0415 - rich is slow, and only questions need it
-    from rich.text import Text  # noqa: PLC0415 - as above
 
     while True:
         name = Prompt.ask("Name of the agent", console=console, default=DEFAULT_NAME).strip()
         try:
             check_name(root, name)
         except InputError as error:
-            console.print(Text(str(error), style="red"))
+            show_lines(console, (Line(Tone.BAD, str(error)),))
         else:
             return name
 
@@ -127,7 +128,7 @@ def _ask_name(console: Console, root: Path) -> str:
 def _ask_commands(console: Console, detected: Sequence[DetectedCheck]) -> Iterator[str]:
     from rich.prompt import Confirm, Prompt  # noqa: PLC0415 - as above
 
-    console.print("What must pass before an agent's work counts as done? A clean tree always does.")
+    show_texts(console, ("What must pass before an agent's work counts as done? A clean tree always does.",))
     for each in detected:
         where = each.source if each.installed else f"{each.source}; not installed here"
         if Confirm.ask(f"{each.command} ({where})", console=console, default=each.installed):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.own_texts import NUMBER, Marker, read_author, read_marker
 from stepflow.cli.options import add_flags, add_option, add_switch, read_flags
-from stepflow.cli.terminal import make_console, print_json, writing
+from stepflow.cli.terminal import make_console, print_document, print_json, print_lines, show_note, writing
 from stepflow.domain.reports.ledger import (
     DAYS_TO_REVERT,
     AgentChange,
@@ -71,7 +71,7 @@ def execute_ledger(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(ledger_json(ledger))
     else:
-        print(*ledger_lines(ledger), sep="\n")
+        print_lines(sys.stdout, ledger_lines(ledger))
     return 0
 
 
@@ -82,7 +82,7 @@ def _read(arguments: argparse.Namespace, inputs: Inputs) -> Ledger:
     from stepflow.boundary.repository_reader import LedgerReader  # noqa: PLC0415
 
     def note(text: str) -> None:
-        make_console(sys.stderr).print(f"… {text}", style="dim")
+        show_note(make_console(sys.stderr), text)
 
     repository = arguments.repository or os.environ.get("GITHUB_REPOSITORY", "")
     owner, slash, name = repository.partition("/")
@@ -133,9 +133,9 @@ def execute_gather(arguments: argparse.Namespace) -> int:
         case "json":
             print_json(gathered_document(gathered))
         case "markdown":
-            print(gathered_summary(gathered))
+            print_document(gathered_summary(gathered))
         case _:
-            print("\n".join(gathered_lines(gathered)))
+            print_lines(sys.stdout, gathered_lines(gathered))
     return 0
 
 

@@ -11,7 +11,7 @@ from difflib import unified_diff
 
 from stepflow.cli.options import add_flags, add_repo, read_flags
 from stepflow.cli.run import request_from
-from stepflow.cli.terminal import make_console, show_lines
+from stepflow.cli.terminal import make_console, show_texts
 from stepflow.definition.folder import AGENTS, find_agents
 from stepflow.definition.loading import read_servers
 from stepflow.definition.mcp import LOCK_FILE, lock_text, pinned_tools
@@ -19,7 +19,6 @@ from stepflow.domain.agent.agent_settings import McpServer, McpTool
 from stepflow.domain.text import count
 from stepflow.errors import InputError
 from stepflow.mcp.servers import OpenServers, ServerProblem, ToolChanges, compare_tools
-from stepflow.report.safe_text import harmless
 from stepflow.run.clock import Cancellation
 from stepflow.run.ending import write_whole
 from stepflow.run.readiness import check_request
@@ -48,7 +47,7 @@ def execute_mcp(arguments: argparse.Namespace) -> int:
         locked = lock_agents(request, arguments.names, cancellation)
     console = make_console(sys.stdout)
     for each in locked:
-        show_lines(console, harmless("\n".join(_lines(each, request.redactor))).split("\n"))
+        show_texts(console, _lines(each, request.redactor))
     return 0
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from stepflow.cli.options import SECRETS, add_agent, add_input_flags, add_repo, add_switch, read_flags
-from stepflow.cli.terminal import make_console, print_json, runs_folder, show_lines, watch_run
+from stepflow.cli.terminal import make_console, print_json, print_lines, runs_folder, show_lines, show_texts, watch_run
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import RunStarted
 from stepflow.domain.reports.report import RunReport
@@ -24,7 +24,7 @@ from stepflow.errors import InputError, StepflowError
 from stepflow.modes.preflight import run_preflight
 from stepflow.report.diagnostic import preflight_lines
 from stepflow.report.document import report_json
-from stepflow.report.safe_text import harmless
+from stepflow.report.safe_text import Line, Tone, text_lines
 from stepflow.report.summary import branch_ready, commits_saved, copy_began, final_words
 from stepflow.run.clock import Cancellation, clock_of_services
 from stepflow.run.ending import outcome_of, send_run, write_files, write_missing
@@ -126,7 +126,7 @@ def run_request(request: RunRequest, console: Console) -> RunReport:
     clock = clock_for(request.inputs)
 
     def note(line: str) -> None:
-        show_lines(console, (line,))
+        show_lines(console, (Line(Tone.PLAIN, line),))
 
     with Cancellation().listening() as cancellation, open_workspace(request) as workspace:
         services = clock_of_services(clock, cancellation)
@@ -138,7 +138,7 @@ def run_request(request: RunRequest, console: Console) -> RunReport:
             report = drive_run(prepared, clock=clock, cancellation=cancellation, listeners=(listener,)).report
         show_lines(console, final_words(report))
         report = _bring_back(prepared.request, report, workspace.before, console)
-        show_lines(console, send_run(prepared.request))
+        show_texts(console, send_run(prepared.request))
         return report
 
 
@@ -149,11 +149,12 @@ def _finish_complete(request: RunRequest, report: RunReport, console: Console) -
     pushed = any(each.kind is EffectKind.PUSH_BRANCH and each.status is EffectStatus.APPLIED for each in report.effects)
     missing = bundle is not None and not pushed and not has_commits(request.checkout, bundle)
     left = f"its commits are not in {request.checkout} yet" if missing else "there is nothing to resume"
-    console.print(f"The run in {request.folder} is complete; {left}.")
+    show_texts(console, [f"The run in {request.folder} is complete; {left}."])
     if missing:
         # The old report says that the commits could not be brought back.
-        show_lines(console, write_files(request.folder, report, {}))
-    show_lines(console, [*write_missing(request, report), *final_words(report)])
+        show_texts(console, write_files(request.folder, report, {}))
+    show_texts(console, write_missing(request, report))
+    show_lines(console, final_words(report))
     if not missing:
         return report
     now = checked_out(request.checkout)
@@ -170,16 +171,16 @@ def _bring_back(request: RunRequest, report: RunReport, before: CheckedOut | Non
     try:
         branch, moved = bring_back(request, report, before)
         if request.in_place and branch and not moved:
-            show_lines(console, ["", "Your branch was not moved: it has changed since, or files are in the way."])
+            show_texts(console, ["", "Your branch was not moved: it has changed since, or files are in the way."])
         show_lines(console, branch_ready(branch, git, moved=moved))
     except StepflowError as error:
-        print(harmless(request.redactor(f"stepflow: {error}")), file=sys.stderr)
+        print_lines(sys.stderr, text_lines(request.redactor(f"stepflow: {error}")))
         show_lines(console, commits_saved(bundle, git))
         again = f"The commits are kept in {bundle}; `stepflow resume {request.folder}` tries again."
         outcome, why = outcome_of(error), request.redactor(f"{error} {again}")
         reason = state_reason(Stage.COMPLETION, outcome, why)
         report = replace(report, outcome=outcome, success=False, stage=Stage.COMPLETION, explanation=why, reason=reason)
-        show_lines(console, write_files(request.folder, report, {}))
+        show_texts(console, write_files(request.folder, report, {}))
     return report
 
 

@@ -10,10 +10,8 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from rich.console import Console
-
 from stepflow.cli.options import add_switch
-from stepflow.cli.terminal import apply_style, last_run, live_lines, make_console, print_json, show_lines, writing
+from stepflow.cli.terminal import last_run, live_lines, make_console, print_json, print_lines, show_lines, writing
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.event import Entry, IterationStarted, RunFinished
 from stepflow.domain.reports.report import RunReport
@@ -23,7 +21,7 @@ from stepflow.journal import JournalReader, is_being_written, iter_journal
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import report_json
 from stepflow.report.log import TerminalLog
-from stepflow.report.safe_text import harmless
+from stepflow.report.safe_text import Line, Tone
 from stepflow.report.summary import final_words
 from stepflow.telemetry.spans import RunTrace
 
@@ -73,11 +71,10 @@ def execute_show(arguments: argparse.Namespace) -> int:
 
 def _show(path: Path, *, newest: int | None, follow: bool) -> None:
     console = make_console(sys.stdout)
-    colored = console.color_system is not None and not console.no_color
-    log = TerminalLog(style=apply_style if colored else None)
+    log = TerminalLog()
     goes_on, reader, finished = is_being_written(path), JournalReader(path), False
 
-    def render(entry: Entry) -> tuple[str, ...]:
+    def render(entry: Entry) -> tuple[Line, ...]:
         """Return the lines of one entry. The final lines say how the run ended, so this leaves it out."""
         nonlocal finished
         finished = isinstance(entry.event, RunFinished)
@@ -85,7 +82,7 @@ def _show(path: Path, *, newest: int | None, follow: bool) -> None:
 
     report = _report(path)
     left_out = max(0, report.iterations - newest) if newest is not None else 0
-    _print(console, _past_lines(reader.new_entries(), left_out, render, log.run_log.skip))
+    print_lines(sys.stdout, _past_lines(reader.new_entries(), left_out, render, log.run_log.skip))
     if follow and goes_on:
         with live_lines(console, log) as notify:
             for entry in _coming(path, reader):
@@ -99,16 +96,17 @@ def _show(path: Path, *, newest: int | None, follow: bool) -> None:
 def _past_lines(
     entries: Iterable[Entry],
     left_out: int,
-    render: Callable[[Entry], Iterable[str]],
+    render: Callable[[Entry], Iterable[Line]],
     skip: Callable[[Entry], None],
-) -> Iterator[str]:
+) -> Iterator[Line]:
     """Yield the lines of what happened until now. What was before the first iteration is always shown."""
     iterations = 0
     for entry in entries:
         if isinstance(entry.event, IterationStarted):
             iterations += 1
             if left_out and iterations == left_out + 1:
-                yield f"… {count(left_out, 'earlier iteration')} left out; `--all` shows them too"
+                left = count(left_out, "earlier iteration")
+                yield Line(Tone.PLAIN, f"… {left} left out; `--all` shows them too")
         if 0 < iterations <= left_out:
             skip(entry)
         else:
@@ -124,26 +122,16 @@ def _coming(path: Path, reader: JournalReader) -> Iterator[Entry]:
         yield from reader.new_entries()
 
 
-def _end(report: RunReport, log: TerminalLog, *, finished: bool, goes_on: bool) -> Iterable[str]:
+def _end(report: RunReport, log: TerminalLog, *, finished: bool, goes_on: bool) -> Iterable[Line]:
     if goes_on:
-        return (log.run_log.progress(), f"{GOES_ON} `--follow` shows it until it ends.")
-    return (*(() if finished else (NO_END,)), *final_words(report))
+        progress = Line(Tone.PLAIN, log.run_log.progress())
+        return (progress, Line(Tone.PLAIN, f"{GOES_ON} `--follow` shows it until it ends."))
+    return (*(() if finished else (Line(Tone.PLAIN, NO_END),)), *final_words(report))
 
 
 def _report(path: Path) -> RunReport:
     facts = ReportFacts(run_folder=str(path.parent.resolve()))
     return collect_report(iter_journal(path), facts=facts)
-
-
-def _print(console: Console, lines: Iterable[str]) -> None:
-    """Print whole texts at once. In a pipe no line is broken, and rich would spend a long time on each one."""
-    if console.file.isatty():
-        show_lines(console, lines)
-        return
-    text = "".join(f"{line}\n" for line in lines)
-    if text:
-        sys.stdout.write(text)
-        sys.stdout.flush()
 
 
 def _positive(text: str) -> int:
@@ -173,7 +161,7 @@ def export_run(folder: Path, target: str) -> None:
     connection = proxy_config_of(inputs, os.environ, Path.cwd()).connection_to(target)
     if problem := send_to_collector(lambda: trace, inputs, connection, whole=True):
         raise StepflowError(f"The run could not be sent to {target}: {problem.rstrip('.')}.")
-    print(harmless(f"sent to {target}"), file=sys.stderr)
+    print_lines(sys.stderr, [Line(Tone.PLAIN, f"sent to {target}")])
 
 
 def _write_otlp(trace: RunTrace, path: Path) -> None:
@@ -184,7 +172,7 @@ def _write_otlp(trace: RunTrace, path: Path) -> None:
             write_telemetry(trace, path)
     except ModuleNotFoundError as exc:
         raise InputError(f"The run cannot be written as OTLP: {NOT_INSTALLED}.") from exc
-    print(harmless(str(path)), file=sys.stderr)
+    print_lines(sys.stderr, [Line(Tone.PLAIN, str(path))])
 
 
 def write_page(journal: Path, report: RunReport, target: Path) -> None:
@@ -195,7 +183,7 @@ def write_page(journal: Path, report: RunReport, target: Path) -> None:
     with writing(f"The page {target}", hint=NOT_WRITABLE):
         page_of_journal(journal, report, agent, target)
     missing = "" if agent else f" (no picture: this repository does not have agent {report.agent} as it ran)"
-    print(harmless(f"{target}{missing}"), file=sys.stderr)
+    print_lines(sys.stderr, [Line(Tone.PLAIN, f"{target}{missing}")])
 
 
 def _definition(report: RunReport) -> AgentDefinition | None:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import IO, TYPE_CHECKING, TextIO
 
 from stepflow.domain.event import Entry, Event, RunFinished
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import Limits
 from stepflow.errors import InputError
 from stepflow.report.log import TerminalLog
-from stepflow.report.safe_text import Line, Tone
+from stepflow.report.safe_text import Command, Line, Tone, text_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,7 +56,7 @@ def watch_run(
 ) -> Iterator[Callable[[Entry], None]]:
     """Yield a listener that shows each entry at once. On a terminal, the last lines show what the run is doing.
     `before` are the earlier events of a resumed run."""
-    log = TerminalLog(limits, style=apply_style if console.color_system else None, debug=debug)
+    log = TerminalLog(limits, debug=debug)
     log.run_log.recall(before)
     with live_lines(console, log) as notify:
 
@@ -107,36 +108,44 @@ def live_lines(console: Console, log: TerminalLog) -> Iterator[Callable[[Entry],
         yield notify
 
 
-def _draw_lines(shown_lines: Iterable[tuple[Tone, str]], mark: str, width: int) -> Text:
+def _draw_lines(shown_lines: Iterable[Line], mark: str, width: int) -> Text:
     """Return one line each, cut. The last column stays free, and nothing is padded. When the window becomes narrower, a
     line that reaches the edge would be broken in two, and half of it would remain."""
     from rich.text import Text  # noqa: PLC0415 - as above
 
     lines = []
-    for number, (kind, text) in enumerate(shown_lines):
-        shown = Text.from_ansi(f"{' ' if number else mark} {apply_style(kind, text)}")
+    for number, each in enumerate(shown_lines):
+        shown = Text.from_ansi(f"{' ' if number else mark} {apply_style(each)}")
         shown.truncate(width - 1, overflow="ellipsis")
         lines.append(shown)
     return Text("\n").join(lines)
 
 
-def print_lines(out: TextIO, lines: Iterable[Line]) -> None:
-    """Print lines in the colors of their tones, without rich if there are no colors and nothing to wrap."""
-    if colored(out, os.environ) or out.isatty():
+def print_lines(out: TextIO, lines: Iterable[Line | Command]) -> None:
+    """Print lines in the colors of their tones. Only a terminal, where they are wrapped, needs rich."""
+    if out.isatty():
         show_lines(make_console(out), lines)
-    else:
-        out.writelines(f"{text}\n" for _, text in lines)
+        return
+    out.writelines(f"{each}\n" for each in _colored_lines(out, lines))
+    out.flush()
 
 
-def show_lines(console: Console, lines: Iterable[Line | str]) -> None:
-    """Print lines in the colors of their tones, and wrap them between words on a terminal. A text without a tone may
-    already be colored."""
-    is_colored = console.color_system is not None
-    texts = tuple(line if isinstance(line, str) else apply_style(*line) if is_colored else line.text for line in lines)
-    if not console.color_system and not console.file.isatty() and not any("\x1b" in line for line in texts):
+def show_texts(console: Console, texts: Iterable[str]) -> None:
+    """Print each text on a line of its own."""
+    show_lines(console, (Line(Tone.PLAIN, text) for text in texts))
+
+
+def show_note(console: Console, text: str) -> None:
+    """Print what the command does at the moment."""
+    show_lines(console, (Line(Tone.ASIDE, f"… {text}"),))
+
+
+def show_lines(console: Console, lines: Iterable[Line | Command]) -> None:
+    """Print lines in the colors of their tones, and wrap them between words on a terminal."""
+    if not console.file.isatty():
         # rich would change nothing, and takes most of the time that an event costs.
         try:
-            console.file.writelines(f"{line}\n" for line in texts)
+            console.file.writelines(f"{each}\n" for each in _colored_lines(console.file, lines))
             console.file.flush()
         except BrokenPipeError:
             # Do what rich's `print` does.
@@ -144,7 +153,9 @@ def show_lines(console: Console, lines: Iterable[Line | str]) -> None:
         return
     from rich.text import Text  # noqa: PLC0415 - as above
 
-    broken = [part for line in texts for part in _break_line(console, Text.from_ansi(line))]
+    broken = [
+        part for line in _colored_lines(console.file, lines) for part in _break_line(console, Text.from_ansi(line))
+    ]
     if broken:
         console.print(Text("\n").join(broken))
 
@@ -165,17 +176,26 @@ def _break_line(console: Console, whole: Text) -> Iterable[Text]:
     return tuple((whole[:start] if number == 0 else hang) + part for number, part in enumerate(parts))
 
 
-def apply_style(kind: Tone, text: str) -> str:
-    """Return the text in the color of its tone."""
-    code = _COLORS.get(kind, "")
-    return f"\x1b[{code}m{text}\x1b[0m" if code and text else text
+def _colored_lines(out: IO[str], lines: Iterable[Line | Command]) -> Iterable[str]:
+    return map(apply_style, lines) if colored(out, os.environ) else lines
 
 
-def colored(out: TextIO, environ: Mapping[str, str]) -> bool:
+def apply_style(line: Line | Command) -> str:
+    """Return the line in the color of its tone."""
+    code = _COLORS.get(line.tone, "") if isinstance(line, Line) else ""
+    return f"\x1b[{code}m{line}\x1b[0m" if code and line else line
+
+
+def colored(out: IO[str], environ: Mapping[str, str]) -> bool:
     """Return whether to use colors, by https://no-color.org and by FORCE_COLOR as rich reads it."""
     if environ.get("NO_COLOR"):
         return False
     return bool(environ.get("FORCE_COLOR")) or (out.isatty() and environ.get("TERM") != "dumb")
+
+
+def print_document(text: str) -> None:
+    """Print a text that another program reads, such as a drawing, as lines."""
+    print_lines(sys.stdout, text_lines(text.rstrip("\n")))
 
 
 def print_json(document: JsonObject, *, indent: int | None = None) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stepflow.cli.options import add_agent, add_flags, add_switch
-from stepflow.cli.terminal import print_json, print_lines
+from stepflow.cli.terminal import print_document, print_json, print_lines
 from stepflow.definition.folder import AGENTS, NoAgent
 from stepflow.definition.loading import load_agent
 from stepflow.definition.rule_of_two import UNKNOWN, find_exposures
@@ -71,8 +71,7 @@ def execute_validate(arguments: argparse.Namespace) -> int:
         case "json":
             print_json(problems_json(checked.inspections, rules()), indent=2)
         case "github":
-            for line in problem_annotations(_of_repository(checked, root)):
-                print(line)
+            print_lines(sys.stdout, problem_annotations(_of_repository(checked, root)))
         case "sarif":
             from importlib.metadata import version  # noqa: PLC0415 - costs more than the rest, and one format needs it
 
@@ -123,7 +122,7 @@ def execute_graph(arguments: argparse.Namespace) -> int:
             from stepflow.report.graph_svg import graph_svg  # noqa: PLC0415 - templates and layout cost time
 
             costs = cost_words(report) if report else None
-            print(graph_svg(agent, path, costs=costs, exposures=exposures))
+            print_document(graph_svg(agent, path, costs=costs, exposures=exposures))
         case _:
-            print(mermaid_graph(agent, path, exposures).rstrip())
+            print_document(mermaid_graph(agent, path, exposures))
     return 0

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from stepflow.domain.agent.agent_settings import McpServer, McpTool, digest_of
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
 from stepflow.domain.json import JsonObject
+from stepflow.domain.name_lookups import abandon_lookups
 from stepflow.domain.run import LARGEST_IMAGES, MOST_IMAGES
 from stepflow.errors import DefinitionError, InputError
 from stepflow.mcp.content import CallAnswer, read_answer
@@ -72,6 +73,7 @@ class _ServerConnection:
 
         # What is lost in a task would be printed with the server's words in it.
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        abandon_lookups(asyncio.get_running_loop())
         # It offers the server nothing: no model, no questions to a person, no folders.
         async with Client(transport, cache=None, client_info=Implementation(name="stepflow", version="1")) as client:
             self.ready.set_result(client)

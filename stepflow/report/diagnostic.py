@@ -16,12 +16,11 @@ from stepflow.domain.text import ELLIPSIS, count, cut
 from stepflow.errors import LintRule, Problem, Severity
 from stepflow.report.safe_text import (
     PASSED,
+    Command,
     Line,
     Tone,
     aligned,
     clean,
-    defuse,
-    harmless,
     mark_of,
     one_line,
     render,
@@ -35,7 +34,6 @@ LONGEST = 1000
 WIDE = 160
 TONES = {Severity.ERROR: Tone.BAD, Severity.WARNING: Tone.WARNING, Severity.NOTE: Tone.RUN}
 LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
-_POSITION = ("line", "endLine", "col", "endColumn")
 MESSAGE_LIMIT = 4000
 TITLE_LIMIT = 200
 
@@ -90,7 +88,7 @@ def diagnostics(
     if problems:
         first = next((problem for problem in problems if problem.severity is Severity.ERROR), problems[0])
         lines.append(_plain(f"More about a problem: stepflow explain {first.code}"))
-    return [Line(tone, defuse(text)) for tone, text in lines]
+    return lines
 
 
 def _lines(problem: Problem, text: str | None, why: str, max_width: int) -> Iterator[Line]:
@@ -158,20 +156,19 @@ def annotation(
     end_line: int | None = None,
     columns: tuple[int | None, int | None] = (None, None),
     title: str | None = None,
-) -> str:
+) -> Command:
     """Return one workflow command.
 
     `level` is `error`, `warning` or `notice`. With `file`, the message appears on the diff, on one line or up to
     `end_line`. `columns` are the first and the last column on that line.
     """
-    position = zip(_POSITION, (line, end_line, *columns), strict=True)
-    numbers = {name: str(number) if number else None for name, number in position}
-    given = {"file": file, **numbers, "title": cut(title, TITLE_LIMIT) if title else None}
-    properties = ",".join(f"{name}={_property(value)}" for name, value in given.items() if value)
-    return f"::{level}{' ' if properties else ''}{properties}::{_data(cut(message, MESSAGE_LIMIT))}"
+    first, last = columns
+    position = {"line": line, "endLine": end_line, "col": first, "endColumn": last}
+    numbers = {name: str(number) if number else None for name, number in position.items()}
+    return Command(level, cut(message, MESSAGE_LIMIT), file=file, **numbers, title=title and cut(title, TITLE_LIMIT))
 
 
-def problem_annotations(problems: Iterable[Problem]) -> tuple[str, ...]:
+def problem_annotations(problems: Iterable[Problem]) -> tuple[Command, ...]:
     """Return one annotation per problem that needs action. Notes are left out."""
     return tuple(
         annotation(
@@ -185,15 +182,6 @@ def problem_annotations(problems: Iterable[Problem]) -> tuple[str, ...]:
         for problem in problems
         if problem.severity is not Severity.NOTE
     )
-
-
-def _data(text: str) -> str:
-    # The runner prints an annotation's text into the log, where it may parse it for commands again.
-    return harmless(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 LONGEST_DETAIL = 1200
@@ -242,7 +230,7 @@ def preflight_lines(preflight: Preflight, *, every_row: bool = False) -> list[Li
         lines.append(Line(PASSED.tone, one_line(folded, LONGEST_DETAIL)))
     counted = f"{preflight.agent}: {describe_preflight(preflight)}"
     lines.append(Line(Tone.RUN, one_line(counted, LONGEST_DETAIL)))
-    return [Line(tone, defuse(text)) for tone, text in lines]
+    return lines
 
 
 def preflight_summary(preflight: Preflight) -> str:

@@ -23,7 +23,7 @@ from stepflow.domain.reports.ledger import (
 from stepflow.domain.text import Spent, count, usd
 from stepflow.domain.words import Outcome
 from stepflow.report.document import publish_document
-from stepflow.report.safe_text import aligned, one_line, render_page
+from stepflow.report.safe_text import Line, Tone, aligned, one_line, render_page
 
 _DIGITS = 6
 
@@ -101,12 +101,13 @@ UNKNOWN = "unknown"
 NOTHING = "–"
 
 
-def ledger_lines(ledger: Ledger) -> list[str]:
+def ledger_lines(ledger: Ledger) -> list[Line]:
     """Return the table and what one must know to read it."""
     if not ledger.figures:
-        return [f"No run by {one_line(ledger.account)} in {one_line(ledger.repository)}.", *ledger_notes(ledger)]
-    lines = aligned([COLUMNS, *(_cells(each) for each in ledger.figures)])
-    return [*lines, "", *ledger_notes(ledger)]
+        table: tuple[str, ...] = (f"No run by {one_line(ledger.account)} in {one_line(ledger.repository)}.",)
+    else:
+        table = (*aligned([COLUMNS, *map(_cells, ledger.figures)]), "")
+    return [Line(Tone.PLAIN, text) for text in (*table, *ledger_notes(ledger))]
 
 
 def _cells(figures: AgentFigures) -> tuple[str, ...]:

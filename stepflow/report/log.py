@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from stepflow.domain import event as events
 from stepflow.domain.flow import RunState, advance, fold
@@ -12,7 +12,7 @@ from stepflow.domain.run import Limits
 from stepflow.domain.text import cut, minutes, usd
 from stepflow.domain.words import Intent
 from stepflow.report.event_message import describe_event
-from stepflow.report.safe_text import Line, Tone, first_line, line, one_line, seconds_text, whole_lines
+from stepflow.report.safe_text import Command, Line, Tone, first_line, line, one_line, seconds_text, whole_lines
 from stepflow.report.wording import call_text, describe_model, spoken
 
 BEFORE = "prepares the run"
@@ -224,66 +224,59 @@ class ActionLog:
         self.run_log = RunLog(limits, debug=debug)
         self._open = False
 
-    def render(self, entry: events.Entry) -> tuple[str, ...]:
+    def render(self, entry: events.Entry) -> tuple[Line | Command, ...]:
         """Return the lines of one entry."""
         lines = self.run_log.lines(entry)
         texts = tuple(text for line in lines for text in self._texts(line))
         # A fold ends with its entry. Groups do not nest: a group inside a step ends the group of the step.
         return (*texts, *self.close()) if lines and lines[-1].tone in INSIDE else texts
 
-    def close(self) -> tuple[str, ...]:
+    def close(self) -> tuple[Command, ...]:
         """Close the group that a crash left open."""
-        lines = ("::endgroup::",) if self._open else ()
+        lines = (Command("endgroup"),) if self._open else ()
         self._open = False
         return lines
 
-    def _texts(self, line: Line) -> tuple[str, ...]:
+    def _texts(self, line: Line) -> tuple[Line | Command, ...]:
         match line.tone:
             case Tone.STEP | Tone.FOLD:
                 before = self.close()
                 self._open = True
-                return (*before, f"::group::{line.text.replace('%', '%25')}")
+                return (*before, Command("group", line))
             case Tone.STEP_END:
-                return (*self.close(), line.text)
+                return (*self.close(), line)
             case _:
-                return (f"  {line.text}" if self._open else line.text,)
+                return (line.indented() if self._open else line,)
 
 
-def folded_traceback(trace: str) -> tuple[str, ...]:
+def folded_traceback(trace: str) -> tuple[Line | Command, ...]:
     """Fold the traceback of a bug that no run could record, for the job log."""
     noted = events.Noted(level="error", message="internal error", data={"traceback": trace})
     return ActionLog().render(events.Entry(seq=1, time=0.0, event=noted))
 
 
 class TerminalLog:
-    """The same lines for a terminal. `style` takes a line's tone and text, and returns the text to print, colored or
-    not."""
+    """The same lines for a terminal."""
 
-    def __init__(
-        self,
-        limits: Limits | None = None,
-        *,
-        style: Callable[[Tone, str], str] | None = None,
-        debug: bool = False,
-    ) -> None:
+    def __init__(self, limits: Limits | None = None, *, debug: bool = False) -> None:
         self.run_log = RunLog(limits, debug=debug)
-        self._style = style or (lambda _kind, text: text)
         # A terminal cannot fold lines, so asides are left out.
         self._left_out = (Tone.STEP_END,) if debug else (Tone.STEP_END, Tone.ASIDE)
 
-    def render(self, entry: events.Entry) -> tuple[str, ...]:
+    def render(self, entry: events.Entry) -> tuple[Line, ...]:
         """Return the lines of one entry."""
         return tuple(
-            self._style(line.tone, line.text if line.tone in OUTSIDE else f"  {line.text}")
+            line if line.tone in OUTSIDE else line.indented()
             for line in self.run_log.lines(entry)
             if line.tone not in self._left_out
         )
 
-    def now(self, time: float) -> tuple[tuple[Tone, str], ...]:
+    def now(self, time: float) -> tuple[Line, ...]:
         """Return the lines below the log during the run: the current work, the model's last words, and the progress."""
         activity = self.run_log.activity
-        words = ((Tone.WORDS, f"│ {activity.words}"),) if activity.words else ()
-        return ((Tone.STEP, activity.describe(time)), *words, (Tone.PROGRESS, self.run_log.progress(time)))
+        words = (Line(Tone.WORDS, f"│ {activity.words}"),) if activity.words else ()
+        progress = Line(Tone.PROGRESS, self.run_log.progress(time))
+        return (Line(Tone.STEP, activity.describe(time)), *words, progress)
 
 
 def full_lines(event: events.Event) -> Iterator[Line]:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from stepflow.domain.json import JsonObject, compact
+from stepflow.domain.json import JsonObject
 from stepflow.domain.reports.evaluation import EvalPair, EvalTrial, Evaluation, EvalVerdict
 from stepflow.domain.reports.report import Gathered, IssuePage, IssueResult
 from stepflow.domain.text import count, cut, sum_costs, usd
@@ -17,10 +17,10 @@ from stepflow.report.safe_text import (
     Line,
     Tone,
     aligned,
-    defuse,
     mark_of,
     one_line,
     plain,
+    printable_json,
     render,
     render_page,
     seconds_text,
@@ -76,9 +76,9 @@ def describe_totals(gathered: Gathered) -> str:
     return " · ".join(parts)
 
 
-def gathered_lines(gathered: Gathered) -> list[str]:
+def gathered_lines(gathered: Gathered) -> list[Line]:
     """Return one line per issue, then the totals."""
-    return [*(_line(result) for result in gathered.results), defuse(describe_totals(gathered))]
+    return [*map(_line, gathered.results), Line(Tone.PLAIN, describe_totals(gathered))]
 
 
 def gathered_summary(gathered: Gathered) -> str:
@@ -104,10 +104,10 @@ def gathered_document(gathered: Gathered) -> JsonObject:
 
 def gathered_json(gathered: Gathered) -> str:
     """Return the table as a job output. If the list of issues would be too long for one, it is empty."""
-    whole = compact(gathered_document(gathered))
+    whole = printable_json(gathered_document(gathered))
     if len(whole.encode("utf-16-le", errors="surrogatepass")) <= LARGEST_JSON:
         return whole
-    return compact({"issues": [], "totals": _totals(gathered)})
+    return printable_json({"issues": [], "totals": _totals(gathered)})
 
 
 def _totals(gathered: Gathered) -> JsonObject:
@@ -125,11 +125,12 @@ def _totals(gathered: Gathered) -> JsonObject:
     }
 
 
-def _line(result: IssueResult) -> str:
+def _line(result: IssueResult) -> Line:
     mark = mark_of(result.outcome).text
     issue = f"#{result.issue}" if result.issue else "?"
     where = result.pull_request_url or result.reason
-    return defuse(one_line(f"{mark} {issue} {result.outcome or NO_REPORT} {usd(result.cost_usd)} {where}", 240))
+    text = f"{mark} {issue} {result.outcome or NO_REPORT} {usd(result.cost_usd)} {where}"
+    return Line(Tone.PLAIN, one_line(text, 240))
 
 
 def _pull_requests(gathered: Gathered) -> int:
@@ -144,9 +145,9 @@ def trial_lines(case: str, is_candidate: bool, trial: EvalTrial) -> list[Line]:
     """Return the line of one trial, and why it failed."""
     mark, name = mark_of(trial.success), one_line(case, CELL)
     figures = f"{trial.outcome}, {usd(trial.cost_usd)}, {seconds_text(trial.seconds)}"
-    lines = [Line(mark.tone, defuse(f"{mark.text} {name}  {'candidate' if is_candidate else 'baseline'}: {figures}"))]
+    lines = [Line(mark.tone, f"{mark.text} {name}  {'candidate' if is_candidate else 'baseline'}: {figures}")]
     if trial.failure:
-        lines.append(Line(Tone.PLAIN, defuse(f"    {one_line(trial.failure, FAILURE)}")))
+        lines.append(Line(Tone.PLAIN, f"    {one_line(trial.failure, FAILURE)}"))
     return lines
 
 
@@ -156,23 +157,21 @@ def evaluation_lines(evaluation: Evaluation) -> list[Line]:
         ("", "definition", "successes", "cost", "per success", "median time"),
         *map(tuple, variant_rows(evaluation)),
     ]
-    lines = [Line(Tone.PLAIN, defuse(row)) for row in aligned(rows)]
+    lines = [Line(Tone.PLAIN, row) for row in aligned(rows)]
     for pair in evaluation.pairs:
         if pair.candidate.success != pair.baseline.success:
             who, other = ("candidate", "baseline")[:: 1 if pair.candidate.success else -1]
-            lines.append(
-                Line(Tone.PLAIN, defuse(f"only the {who} solves {one_line(pair.case, CELL)}; {other}: {why(pair)}"))
-            )
+            lines.append(Line(Tone.PLAIN, f"only the {who} solves {one_line(pair.case, CELL)}; {other}: {why(pair)}"))
     lines += [
-        Line(Tone.WARNING, defuse(f"! {one_line(each.case, CELL)} is left out: {one_line(each.reason, FAILURE)}"))
+        Line(Tone.WARNING, f"! {one_line(each.case, CELL)} is left out: {one_line(each.reason, FAILURE)}")
         for each in evaluation.dropped
     ]
     verdict = evaluation.comparison.verdict
     end = f"Ended because {one_line(evaluation.ended, FAILURE)}. Spent {usd(evaluation.spent_usd)}."
     return [
         *lines,
-        Line(TONES[verdict], defuse(describe_verdict(evaluation))),
-        Line(Tone.PLAIN, defuse(f"{end} Page: {evaluation.folder}/eval.html")),
+        Line(TONES[verdict], describe_verdict(evaluation)),
+        Line(Tone.PLAIN, f"{end} Page: {evaluation.folder}/eval.html"),
     ]
 
 

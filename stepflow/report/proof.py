@@ -22,7 +22,18 @@ from stepflow.domain.proof import (
 )
 from stepflow.domain.text import count, name_some
 from stepflow.report.diagnostic import annotation
-from stepflow.report.safe_text import FILTERS, Line, Tone, defuse, link, mark_of, one_line, render
+from stepflow.report.safe_text import (
+    FILTERS,
+    Command,
+    Line,
+    Tone,
+    last_lines,
+    link,
+    mark_of,
+    one_line,
+    printable,
+    render,
+)
 
 CELL = 80
 #: Lines of output shown of a trial that decided against the change.
@@ -47,11 +58,15 @@ def proof_lines(proof: Proof) -> list[Line]:
     lines = [Line(mark.tone, f"{mark.text} {proof.verdict.value}: {describe_proof(proof)}")]
     for each in proof.hunks:
         tone = Tone.WARNING if each in proof.not_held else Tone.PLAIN
-        lines.append(Line(tone, f"  {one_line(each.place, CELL)}  {_holds(each)}"))
+        lines.append(Line(tone, f"  {_place(each)}  {_holds(each)}"))
     decisive = _decisive(proof)
     if not proven and decisive and decisive.output:
-        lines += [Line(Tone.PLAIN, f"  │ {line}") for line in decisive.output.splitlines()[-OUTPUT_LINES:]]
-    return [Line(line.tone, defuse(line.text)) for line in lines]
+        lines += [Line(Tone.PLAIN, f"  │ {text}") for text in last_lines(decisive.output, OUTPUT_LINES)]
+    return lines
+
+
+def _place(tried: TriedHunk) -> str:
+    return one_line(tried.place, CELL)
 
 
 def _holds(tried: TriedHunk) -> str:
@@ -78,7 +93,7 @@ def correction(proof: Proof) -> str:
         ProofVerdict.NO_TESTS: _ADD_TEST,
         ProofVerdict.UNPROVEN: _TEST_THE_CHANGE if proof.before else "",
     }.get(proof.verdict, "")
-    loose = "".join(f"- No test notices when {hunk.place} is reverted.\n" for hunk in proof.not_held)
+    loose = "".join(f"- No test notices when {_place(hunk)} is reverted.\n" for hunk in proof.not_held)
     hold = f"{loose}\n{_HOLD}" if loose else ""
     output = decisive.output if decisive and proof.verdict is not ProofVerdict.PROVEN else ""
     return "\n\n".join(filter(None, (describe_proof(proof), advice, hold, output)))
@@ -94,7 +109,7 @@ _HOLD = "Test these parts as well, or leave out of the change what it does not n
 
 def describe_proof(proof: Proof) -> str:
     """Return the proof in two or three sentences."""
-    return " ".join((*_sentences(proof), *_describe_weakened(proof.weakened), *proof.notes))
+    return printable(" ".join((*_sentences(proof), *_describe_weakened(proof.weakened), *proof.notes)))
 
 
 def _sentences(proof: Proof) -> Iterator[str]:
@@ -109,7 +124,7 @@ def _sentences(proof: Proof) -> Iterator[str]:
     if judged:
         held = judged - len(loose)
         sentence = f"{held} of {count(judged, 'change')} {'is' if held == 1 else 'are'} held by a test"
-        places = name_some(each.place for each in loose)
+        places = name_some(map(_place, loose))
         yield f"{sentence}; {places} {'is' if len(loose) == 1 else 'are'} not." if loose else f"{sentence}."
 
 
@@ -189,7 +204,7 @@ def link_into_diff(pull_request_url: str) -> LinkTo:
     return link_to
 
 
-def proof_annotations(proof: Proof) -> tuple[str, ...]:
+def proof_annotations(proof: Proof) -> tuple[Command, ...]:
     """Return the verdict as an error unless the change is proven, and a warning on the lines of each part that no test
     holds, as far as GitHub shows them."""
     parts = proof.not_held
@@ -206,7 +221,7 @@ def proof_annotations(proof: Proof) -> tuple[str, ...]:
         for each in shown
     ]
     if rest := parts[len(shown) :]:
-        places = name_some(each.place for each in rest)
+        places = name_some(map(_place, rest))
         lines.append(annotation("warning", places, title=f"{count(len(rest), 'more part')} not held by a test"))
     if not proof.is_accepted:
         lines.append(annotation("error", describe_proof(proof), title=_title(proof)))

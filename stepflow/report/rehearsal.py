@@ -10,11 +10,11 @@ from stepflow.domain.reports.report import Mismatch, Rehearsal, Rehearsed
 from stepflow.domain.text import count
 from stepflow.report.diagnostic import annotation
 from stepflow.report.safe_text import (
+    Command,
     Line,
     Tone,
     aligned,
     clean,
-    defuse,
     details,
     fence,
     html_text,
@@ -40,14 +40,14 @@ def rehearsed_lines(rehearsed: Rehearsed) -> list[Line]:
     figures = f"{count(rehearsed.iterations, 'iteration')}, {seconds_text(rehearsed.seconds)}"
     updated = ", updated" if rehearsed.updated else ""
     name = f"{rehearsed.agent}/{one_line(rehearsed.name, CELL)}"
-    lines = [(mark.tone, f"{mark.text} {name}  {figures}{updated}")]
-    lines += [(Tone.PLAIN, f"    {line}") for line in difference_lines(rehearsed)]
-    lines += [(Tone.PLAIN, f"    note: {one_line(note, REASON)}") for note in rehearsed.notes]
+    lines = [Line(mark.tone, f"{mark.text} {name}  {figures}{updated}")]
+    lines += [Line(Tone.PLAIN, f"    {line}") for line in difference_lines(rehearsed)]
+    lines += [Line(Tone.PLAIN, f"    note: {one_line(note, REASON)}") for note in rehearsed.notes]
     if rehearsed.skipped:
-        lines = [(Tone.WARNING, f"! {name}  not played: {one_line(rehearsed.skipped, REASON)}")]
+        lines = [Line(Tone.WARNING, f"! {name}  not played: {one_line(rehearsed.skipped, REASON)}")]
     if rehearsed.refusal:
-        lines.append((Tone.WARNING, f"    not updated: {one_line(rehearsed.refusal, REASON)}"))
-    return [Line(tone, defuse(text)) for tone, text in lines]
+        lines.append(Line(Tone.WARNING, f"    not updated: {one_line(rehearsed.refusal, REASON)}"))
+    return lines
 
 
 def difference_lines(rehearsed: Rehearsed) -> list[str]:
@@ -88,10 +88,10 @@ def rehearsal_lines(rehearsal: Rehearsal) -> list[Line]:
         rows.append(
             ("!" if each.skipped else mark_of(each.passed).text, each.agent, name, *figures, ", ".join(_what(each)))
         )
-    lines = [(Tone.PLAIN, row) for row in ("", *aligned(rows))]
-    lines += [(Tone.WARNING, f"! {agent} has no scenario") for agent in rehearsal.unrehearsed]
-    lines.append((mark_of(not rehearsal.failed).tone, one_line(describe_rehearsal(rehearsal), REASON)))
-    return [Line(tone, defuse(text)) for tone, text in lines]
+    lines = [Line(Tone.PLAIN, row) for row in ("", *aligned(rows))]
+    lines += [Line(Tone.WARNING, f"! {agent} has no scenario") for agent in rehearsal.unrehearsed]
+    lines.append(Line(mark_of(not rehearsal.failed).tone, one_line(describe_rehearsal(rehearsal), REASON)))
+    return lines
 
 
 def rehearsal_summary(rehearsal: Rehearsal) -> str:
@@ -106,7 +106,7 @@ def rehearsal_summary(rehearsal: Rehearsal) -> str:
     return "\n\n".join(parts)
 
 
-def rehearsal_annotations(rehearsal: Rehearsal) -> tuple[str, ...]:
+def rehearsal_annotations(rehearsal: Rehearsal) -> tuple[Command, ...]:
     """Return one annotation per scenario that differs, on the scenario's file."""
     return tuple(
         annotation(

@@ -12,25 +12,39 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Self
 
 from markupsafe import Markup
 
 from stepflow.domain.effect import EffectStatus
+from stepflow.domain.json import JsonValue, compact
 from stepflow.domain.reports.report import CheckState
-from stepflow.domain.text import ANSI, ELLIPSIS, code_block, code_span, cut, excerpt, spell_out, strip_invisible, usd
+from stepflow.domain.text import (
+    ANSI,
+    ELLIPSIS,
+    code_block,
+    code_span,
+    cut,
+    excerpt,
+    is_invisible,
+    spell_out,
+    strip_invisible,
+    usd,
+)
 from stepflow.domain.words import Outcome
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
 LINE_BREAK = re.compile(r"\r\n|[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
+_PRINTABLE = re.compile(r"[ -~]*")
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 #: Characters that can begin markup in the middle of a line: emphasis, code, links, images, table cells, strikethrough,
 #: formulas.
@@ -82,15 +96,12 @@ def telling_lines(text: str, most: int, limit: int = 200) -> tuple[str, ...]:
     return tuple(cut(line, limit) for line in excerpt(said, most * limit, lines=most).split("\n") if line)
 
 
-def defuse(line: str) -> str:
-    """Return one line that the runner shows but does not obey. The line must already be clean."""
-    line = line.replace("##[", "##\\[")
-    return f"│ {line}" if line.lstrip().startswith("::") else line
-
-
-def harmless(text: str) -> str:
-    """Return a whole text, including its line breaks, in which the runner obeys no line."""
-    return "\n".join(defuse(line) for line in clean(text).split("\n"))
+def printable(text: str) -> str:
+    """Return one line of exactly the visible characters of a text, which no terminal executes and no runner obeys."""
+    if not _PRINTABLE.fullmatch(text):
+        text = clean(text).replace("\n", " ")
+    text = text.replace("##[", "##\\[")
+    return f"│ {text}" if text.lstrip().startswith("::") else text
 
 
 def seconds_text(seconds: float) -> str:
@@ -188,6 +199,16 @@ WIDTH = 400
 FULL_WIDTH = WIDTH - 2
 
 
+def printable_json(value: JsonValue) -> str:
+    """Return one line of JSON that `printable` leaves as it is. What nobody sees is escaped."""
+    text = compact(value).replace("##[", "##\\u005b")
+    return text if text.isascii() else "".join(json.dumps(c)[1:-1] if _is_unseen(c) else c for c in text)
+
+
+def _is_unseen(character: str) -> bool:
+    return not character.isprintable() or is_invisible(character)
+
+
 class Tone(StrEnum):
     """What kind of event happened, or what kind of log line this is. Pages and terminals show it as a color."""
 
@@ -211,20 +232,56 @@ class Tone(StrEnum):
     ASIDE = "aside"
 
 
-class Line(NamedTuple):
-    """One line without its line break."""
+class Line(str):
+    """One printable line without its line break, whatever text it is made of. What a command or a job prints takes
+    lines and `Command`s, and nothing else."""
 
+    __slots__ = ("tone",)
     tone: Tone
-    text: str
+
+    def __new__(cls, tone: Tone, text: str) -> Self:
+        """Make the line of a text."""
+        made = super().__new__(cls, printable(text))
+        made.tone = tone
+        return made
+
+    def indented(self) -> Line:
+        """Return the line as part of what is above it."""
+        return Line(self.tone, f"  {self}")
+
+
+def text_lines(text: str, tone: Tone = Tone.PLAIN) -> tuple[Line, ...]:
+    """Return each line of a text."""
+    return tuple(Line(tone, each) for each in clean(text).split("\n"))
+
+
+class Command(str):
+    """A command that the job's runner obeys. It has the form `::name property=value::message`."""
+
+    __slots__ = ()
+
+    def __new__(cls, name: str, message: str = "", **properties: str | None) -> Self:
+        """Make a command. Properties without a value are left out."""
+        given = ",".join(f"{each}={_property(value)}" for each, value in properties.items() if value)
+        return super().__new__(cls, f"::{name}{' ' if given else ''}{given}::{_data(message)}")
+
+
+def _data(text: str) -> str:
+    # The runner prints an annotation's text into the log, where it may parse it for commands again.
+    return "\n".join(text_lines(text)).replace("%", "%25").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def line(tone: Tone, text: str) -> Line:
-    """Return a line of text. The text must already be clean."""
-    return Line(tone, defuse(cut(text, WIDTH)))
+    """Return a line of text that is not too wide for a log."""
+    return Line(tone, cut(text, WIDTH))
 
 
 def quote_lines(texts: Iterable[str]) -> tuple[Line, ...]:
-    """Return quoted text as lines. The text must already be clean."""
+    """Return quoted text as lines."""
     return tuple(line(Tone.WORDS, f"│ {text}") for text in texts)
 
 

@@ -18,7 +18,7 @@ from stepflow.domain.reports.report import CheckState, JournalDigest, ValidatorR
 from stepflow.domain.text import count
 from stepflow.domain.words import Outcome
 from stepflow.report.collect import collect_report
-from stepflow.report.safe_text import Line, Tone, aligned, defuse, mark_of, one_line
+from stepflow.report.safe_text import Line, Tone, aligned, mark_of, one_line
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 #: Describes the predicate. The tag moves with the first major version, as the predicate may grow with it.
@@ -159,7 +159,7 @@ def verification_lines(verification: Verification) -> list[Line]:
         lines.append(Line(mark_of(check.state).tone, row))
         if check.hint:
             lines.append(Line(Tone.PLAIN, f"    → {one_line(check.hint, LONGEST_DETAIL)}"))
-    return [Line(tone, defuse(text)) for tone, text in lines]
+    return lines
 
 
 def verification_json(verification: Verification) -> JsonObject:

@@ -27,9 +27,11 @@ from stepflow.report.safe_text import (
     FILTERS,
     PASSED,
     PLANNED,
+    Command,
+    Line,
     Mark,
+    Tone,
     aligned,
-    defuse,
     details,
     fence,
     mark_of,
@@ -39,6 +41,7 @@ from stepflow.report.safe_text import (
     render_blocks,
     reveal,
     seconds_text,
+    text_lines,
 )
 from stepflow.report.wording import (
     OUTCOMES,
@@ -384,17 +387,17 @@ def _fit(sections: Sequence[str], limit: int) -> str:
     return "\n\n".join(fitting) + "\n"
 
 
-def final_words(report: RunReport) -> list[str]:
+def final_words(report: RunReport) -> list[Line]:
     """Return lines with the outcome, reason, steps, checks, effects, cost, run folder, and what to do next."""
     reason = one_line(report.explanation, 500)
     lines = [f"{mark_of(report.outcome).text} {describe_outcome(report.outcome)}: {reason}"]
     shown = [problem for problem in report.problems if problem.severity is not Severity.NOTE]
     lines += [f"  {one_line(str(problem), 400)}" for problem in shown[:TERMINAL_PROBLEMS]]
     lines += [f"  {row}" for row in aligned(_terminal_facts(report))]
-    return [defuse(line) for line in lines]
+    return [Line(Tone.PLAIN, line) for line in lines]
 
 
-def copy_began(repository: Path, left_behind: Sequence[str], *, in_place: bool) -> list[str]:
+def copy_began(repository: Path, left_behind: Sequence[str], *, in_place: bool) -> list[Line]:
     """Return lines that say where a run at a terminal works, and which uncommitted changes it does not see."""
     end = (
         "when it completes, your branch moves to its commits"
@@ -406,27 +409,25 @@ def copy_began(repository: Path, left_behind: Sequence[str], *, in_place: bool) 
         shown = ", ".join(one_line(name, 100) for name in left_behind[:FILES_NAMED])
         more = f" and {len(left_behind) - FILES_NAMED} more" if left_behind[FILES_NAMED:] else ""
         lines.append(f"Your uncommitted changes are not part of it: {shown}{more}.")
-    return [*(defuse(line) for line in lines), ""]
+    return [Line(Tone.PLAIN, line) for line in (*lines, "")]
 
 
-def branch_ready(branch: str, git: str, *, moved: bool) -> list[str]:
+def branch_ready(branch: str, git: str, *, moved: bool) -> list[Line]:
     """Return lines that name the branch with a completed run's commits, and that say what to do with it. `git` is the
     beginning of a git command that a person can copy. The branch is in the user's repository."""
     if not branch:
-        return ["", "The run made no commits, so there is no branch to look at."]
+        return [*text_lines("\nThe run made no commits, so there is no branch to look at.")]
     look = ("look", f"{git} log -p {'ORIG_HEAD' if moved else 'HEAD'}..{branch}")
     others = (("merge", f"{git} merge {branch}"), ("remove", f"{git} branch -D {branch}"))
     rows = (look,) if moved else (look, *others)
-    return ["", f"The work is on {'your' if moved else 'the'} branch {branch}:", *(f"  {row}" for row in aligned(rows))]
+    title = f"The work is on {'your' if moved else 'the'} branch {branch}:"
+    return [Line(Tone.PLAIN, text) for text in ("", title, *(f"  {row}" for row in aligned(rows)))]
 
 
-def commits_saved(bundle: Path | None, git: str) -> list[str]:
+def commits_saved(bundle: Path | None, git: str) -> list[Line]:
     """Return lines that say where the commits of an incomplete run are, and how to look at them."""
-    return (
-        ["", f"Its commits are kept. To look at them: {git} fetch {bundle} HEAD && {git} log -p HEAD..FETCH_HEAD"]
-        if bundle
-        else []
-    )
+    look = f"Its commits are kept. To look at them: {git} fetch {bundle} HEAD && {git} log -p HEAD..FETCH_HEAD"
+    return [Line(Tone.PLAIN, text) for text in ("", look)] if bundle else []
 
 
 def _table(name: str, rows: Iterable[Sequence[str]]) -> Iterator[tuple[str, str]]:
@@ -472,7 +473,7 @@ def _terminal_models(report: RunReport) -> Iterator[tuple[str, str, str]]:
 NOTICED = (Outcome.SKIPPED, Outcome.NO_CHANGES, Outcome.AWAITING_APPROVAL)
 
 
-def outcome_annotation(report: RunReport) -> tuple[str, ...]:
+def outcome_annotation(report: RunReport) -> tuple[Command, ...]:
     """Return what a person must know at the end, or nothing if the run succeeded."""
     if report.success:
         return ()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolSpec, ToolUse
+from stepflow.domain.name_lookups import interruptible_lookups
 from stepflow.errors import RunCancelled
 from stepflow.ports import Clock, Commands, Model, Tools
 
@@ -143,7 +144,8 @@ class Cancellation:
         try:
             for number in self._early:
                 self._on_signal(number, None)
-            yield self
+            with interruptible_lookups():
+                yield self
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             sys.unraisablehook = unraisable

@@ -470,7 +470,7 @@ def evaluation_of(results: list[tuple[bool, bool]], failure: str = "") -> Evalua
 def test_the_table_of_the_guide_is_one_that_is_printed() -> None:
     (shown,) = (block.text for block in page_blocks(PAGE) if block.language == "text")
     evaluation = evaluation_of([(True, True)] * 4 + [(False, True)] * 9 + [(False, False)])
-    lines = [text for _tone, text in evaluation_lines(evaluation)]
+    lines = [*evaluation_lines(evaluation)]
     assert "\n".join(lines[:3]) == shown.rstrip()
     assert lines[-2].startswith("The candidate is worse: 14 cases, difference of the success rates −64 points, 95 %")
 
@@ -492,7 +492,7 @@ def test_hostile_texts_stay_texts() -> None:
     page = evaluation_html(evaluation)
     assert "<script" not in page
     assert "&lt;script&gt;" in page
-    for _tone, line in evaluation_lines(evaluation):
+    for line in evaluation_lines(evaluation):
         assert "\x1b" not in line
         assert "##[" not in line
         assert not line.lstrip().startswith("::")

@@ -20,5 +20,5 @@ def test_the_rows_are_counted_in_words(states: tuple[CheckState, ...], counted: 
     preflight = Preflight(
         agent="fixer", checks=tuple(PreflightCheck(name="a row", state=state, detail="") for state in states)
     )
-    assert preflight_lines(preflight)[-1][1] == f"fixer: {counted}"
+    assert preflight_lines(preflight)[-1] == f"fixer: {counted}"
     assert f"\n\n{counted}\n\n" in preflight_summary(preflight)

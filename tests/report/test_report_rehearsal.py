@@ -59,12 +59,12 @@ REHEARSAL = Rehearsal(scenarios=(GREEN, RED, SKIPPED, replace(GREEN, agent="othe
 
 
 def text(rehearsed: Rehearsed) -> list[str]:
-    return [line for _, line in rehearsed_lines(rehearsed)]
+    return [*rehearsed_lines(rehearsed)]
 
 
 def test_a_rehearsal_is_told_as_in_the_golden_file() -> None:
     lines = [line for each in REHEARSAL.scenarios for line in text(each)]
-    lines += [line for _, line in rehearsal_lines(REHEARSAL)]
+    lines += [*rehearsal_lines(REHEARSAL)]
     document = json.dumps(rehearsal_json(REHEARSAL), indent=1, ensure_ascii=False)
     parts = ("\n".join(lines), rehearsal_summary(REHEARSAL), *rehearsal_annotations(REHEARSAL), document)
     assert_golden("report/rehearsal.txt", "\n\n".join((*parts, junit_xml(REHEARSAL))))
@@ -90,7 +90,7 @@ def test_no_text_breaks_the_xml_the_log_or_the_summary() -> None:
     rehearsal = Rehearsal(scenarios=(odd,))
     xml = junit_xml(rehearsal)
     assert len([*ElementTree.fromstring(xml.encode("utf-8")).iter("testcase")]) == 1
-    lines = text(odd) + [line for _, line in rehearsal_lines(rehearsal)]
+    lines = [*text(odd), *rehearsal_lines(rehearsal)]
     assert [line for line in lines if obeyed_in(line) or "\x1b" in line or "\n" in line] == []
     outside, fence, _ = rehearsal_summary(rehearsal).partition("```text\n")
     assert fence

@@ -20,7 +20,7 @@ from stepflow.errors import Problem, Severity
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.diagnostic import annotation, problem_annotations
 from stepflow.report.log import ActionLog, TerminalLog, folded_traceback
-from stepflow.report.safe_text import Tone, clean, defuse, first_line, last_lines, one_line, seconds_text
+from stepflow.report.safe_text import Tone, clean, first_line, last_lines, one_line, printable, seconds_text
 from stepflow.report.summary import outcome_annotation
 from tests.golden import assert_golden
 
@@ -51,7 +51,7 @@ def test_a_run_that_goes_on_is_told_with_what_it_had_spent_and_in_the_step_where
 def test_before_its_first_event_a_run_has_all_of_its_minutes(minutes: float, limit: str) -> None:
     """As the last line of a terminal is drawn then; an event changes nothing of the limit."""
     log = TerminalLog(Limits(iterations=9, usd=5.0, deadline=BEGAN + 60 * minutes))
-    assert log.now(BEGAN)[-1] == (Tone.PROGRESS, f"iteration 0 of 9 · $0.00 of $5.00 · 0 tokens · 0.0 of {limit} min")
+    assert log.now(BEGAN)[-1] == f"iteration 0 of 9 · $0.00 of $5.00 · 0 tokens · 0.0 of {limit} min"
     log.render(entries_of([(0, STARTED)])[0])
     assert log.now(BEGAN + 60)[-1][1].endswith(f" · 1.0 of {limit} min")
     assert log.run_log.progress().endswith(f" · 0.0 of {limit} min")
@@ -95,9 +95,8 @@ def test_the_sandbox_is_one_line_whose_layers_a_terminal_shows_with_debug_only()
 
 def test_a_layer_that_does_not_hold_is_a_warning_for_everybody():
     (entry,) = entries_of([(0, events.Noted(level="warning", message="[Isolation] landlock: not available here"))])
-    assert TerminalLog(style=lambda kind, text: f"{kind}:{text}").render(entry) == (
-        "warning:  [Isolation] landlock: not available here",
-    )
+    (line,) = TerminalLog().render(entry)
+    assert (line, line.tone) == ("  [Isolation] landlock: not available here", Tone.WARNING)
 
 
 def test_a_group_that_a_crash_left_open_can_be_closed():
@@ -193,7 +192,7 @@ def test_small_words():
     assert (cut("abcd", 4), cut("abcde", 4)) == ("abcd", "abc…")
     assert (first_line("\n\n a\nb"), first_line(" \n"), one_line("a\n b")) == ("a …", "", "a b")
     assert last_lines("a\n\nb\nc", 2) == ("…", "b", "c")
-    assert (defuse("  ::x::"), defuse("a ::x::"), defuse("###[x]")) == ("│   ::x::", "a ::x::", "###\\[x]")
+    assert (printable("  ::x::"), printable("a ::x::"), printable("###[x]")) == ("│   ::x::", "a ::x::", "###\\[x]")
 
 
 def hostile_entries(text: str) -> tuple[events.Entry, ...]:
@@ -314,9 +313,9 @@ def log_after(*happened: events.Event) -> TerminalLog:
 
 def doing(*happened: events.Event, later: float = 0.0) -> str:
     """What is going on, so many seconds after the last event."""
-    ((kind, text), *_rest) = log_after(*happened).now(BEGAN + len(happened) + later)
-    assert kind is Tone.STEP
-    return text
+    (line, *_rest) = log_after(*happened).now(BEGAN + len(happened) + later)
+    assert line.tone is Tone.STEP
+    return line
 
 
 def test_a_tool_at_work_is_shown_with_its_call_and_its_seconds() -> None:
@@ -343,7 +342,7 @@ def test_what_stands_around_the_model_has_its_words_too() -> None:
 
 
 def test_the_last_words_come_below_once_the_log_has_gone_on() -> None:
-    words = (Tone.WORDS, "│ I look at it.")
+    words = "│ I look at it."
     assert words not in log_after(STEP, TURN, BEGUN).now(BEGAN)
     assert words in log_after(STEP, TURN, BEGUN, DONE).now(BEGAN)
 

@@ -18,7 +18,7 @@ from toolbox_world import root_only
 
 from stepflow.domain.connection import Connection
 from stepflow.domain.words import Isolation, Network
-from stepflow.errors import InputError, IsolationError
+from stepflow.errors import InputError, IsolationError, StepflowError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.egress.allowed_hosts import is_public, parse_allowed_hosts
 from stepflow.sandbox.egress.proxy import Internet
@@ -245,6 +245,39 @@ class TestNames:
             assert internet.addresses.pop() == address
         assert curl(box, "http://pypi.org/") == "canary"
         assert "could not be reached" in curl(box, "http://none.example.suffix.example/")
+
+
+class TestSilentNameServer:
+    """It holds up the program that asks, and nothing else."""
+
+    def test_the_sandbox_is_closed_while_a_name_is_looked_up(self, start, monkeypatch):
+        asked, answer = threading.Event(), threading.Event()
+        look_up = socket.getaddrinfo
+
+        def stay_silent(host, *words, **named):
+            if host != "silent.example":
+                return look_up(host, *words, **named)
+            asked.set()
+            answer.wait()
+            raise OSError("the name server was silent")
+
+        monkeypatch.setattr(socket, "getaddrinfo", stay_silent)
+        box = start(network=Network.ALLOW, allowed_hosts=parse_allowed_hosts(["silent.example"]))
+
+        def ask():
+            # Closing the sandbox ends the command.
+            with contextlib.suppress(StepflowError):
+                curl(box, "http://silent.example/")
+
+        threading.Thread(target=ask, daemon=True).start()
+        assert asked.wait(60)
+        closing = threading.Thread(target=box.toolbox.close, daemon=True)
+        closing.start()
+        closing.join(60)
+        is_closed = not closing.is_alive()
+        answer.set()
+        closing.join()
+        assert is_closed
 
 
 class TestCompanyProxy:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import unquote, urlsplit
 
 from stepflow.domain.connection import ConnectionTo, HostRequests
+from stepflow.domain.name_lookups import abandon_lookups
 from stepflow.errors import IsolationError
 from stepflow.sandbox.egress.allowed_hosts import AllowedHost, describe_host, is_address, is_public, normalize_host
 from stepflow.sandbox.egress.destination import (
@@ -133,6 +134,7 @@ class EgressProxy:
 
     async def _run(self, listener: int, ready: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
+        abandon_lookups(self._loop)
         self._loop.add_reader(listener, self._answer_call, listener)
         ready.set()
         await self._stopped.wait()
