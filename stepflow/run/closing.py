@@ -29,7 +29,7 @@ from stepflow.domain.effect import PushBranch, Suggestion, SuggestionResults, Su
 from stepflow.domain.flow import FlowResult, Violation
 from stepflow.domain.json import JsonObject
 from stepflow.domain.proof import TrialLimits
-from stepflow.domain.secrets import search_pack, secrets_to_find
+from stepflow.domain.secrets import UnsearchablePack, search_pack, secrets_to_find
 from stepflow.domain.text import code_span, name_some
 from stepflow.domain.words import Outcome, Stage
 from stepflow.engine.judge import build_request, has_passed, validator_command
@@ -257,7 +257,7 @@ class ClosingRules:
         checked = check_commits(git, tip, base=git.base, rules=commit_rules(request, self._run.prepared.agent))
         if problem := find_unkeepable(file, request):
             file.seek(0)
-            places = name_some([*self._places_of_secrets(checked, file)])
+            places = name_some(self._places_of_secrets(checked, file))
             yield Violation(
                 message=f"{problem} It is in {places}" if places else problem,
                 advice=f"{_TAKE_OUT} {rewrite_advice(git.base)}",
@@ -272,7 +272,11 @@ class ClosingRules:
         read_bundle(file)
         sha = "sha256" if len(self._run.facts.base_commit) == SHA256_DIGITS else "sha1"
         secrets = secrets_to_find(self._run.request.secrets())
-        for found in (each for each in search_pack(file, secrets, object_format=sha) if each.has_secret):
+        try:
+            holders = [each for each in search_pack(file, secrets, object_format=sha) if each.has_secret]
+        except UnsearchablePack:
+            return
+        for found in holders:
             match found.kind:
                 case "blob":
                     yield from map(printable, checked.places_of(found.name))

@@ -71,6 +71,10 @@ class OutputTooLarge(StepflowError):
     """A program prints more than is read of it."""
 
 
+#: All contents of a run's commits together, unpacked. They are searched for secrets, which takes seconds.
+MOST_UNPACKED_BYTES = 256 * 1024 * 1024
+
+
 class BundleTooLarge(BoundaryError):
     """The commits of a run are more than leaves the sandbox."""
 
@@ -263,7 +267,7 @@ class Toolbox:
             hint="Let the agent commit less; generated files and binaries belong in .gitignore.",
         )
         hand_on = _Bounded(sink, max_bytes, too_large)
-        request: JsonObject = {"base": base_commit, "commit": commit}
+        request: JsonObject = {"base": base_commit, "commit": commit, "most_bytes": MOST_UNPACKED_BYTES}
         with self._launcher.during("bundle"):
             self._end_all()
             answer = self._run_operation("bundle", request, timeout=_GIT_TIMEOUT, sink=hand_on)
@@ -271,6 +275,11 @@ class Toolbox:
             raise BoundaryError(
                 f"The commits cannot be read from the workspace: {answer['problem']}.",
                 hint="Look at what the tools did to the repository.",
+            )
+        if "too_large" in answer:
+            raise BundleTooLarge(
+                f"The commits of this run have more than {MOST_UNPACKED_BYTES >> 20} MiB: {answer['too_large']}.",
+                hint=too_large.hint,
             )
         if not answer["commits"]:
             return None

@@ -26,6 +26,10 @@ BREAKS = {
         "mkdir -p .github/workflows; echo 'on: push' > .github/workflows/ci.yml",
         "protected path: .github/workflows/ci.yml",
     ),
+    "a file that is large only when it is unpacked": (
+        "truncate -s 400M sparse.bin",
+        "have more than 256 MiB: 400 MiB in all; the largest is sparse.bin with 400 MiB",
+    ),
     "a bundle that is too large": ("head -c 34000000 /dev/urandom > huge.bin", "a bundle of more than"),
     "a credential": (f"echo 'token = {CREDENTIAL}' > settings.py", "GitHub Token in settings.py, line 1"),
     "a secret of the run": (f"echo {MODEL_KEY} > .npmrc", "It is in .npmrc"),

@@ -337,8 +337,9 @@ def read_objects(repository: Repository, arguments: Sequence[str], *, base: str,
         own.run(*arguments, sink=hand_on, stdin=stdin.encode())
 
 
-def bundle(repository: Repository, *, base: str, commit: str, hand_on: Sink) -> dict[str, object]:
-    """Hand on a bundle of `base..commit`; nothing is handed on when there is no commit since the base."""
+def bundle(repository: Repository, *, base: str, commit: str, most_bytes: int, hand_on: Sink) -> dict[str, object]:
+    """Hand on a bundle of `base..commit`; nothing is handed on when there is no commit since the base, or when its
+    objects have more than `most_bytes`."""
     for name in (base, commit):
         if not COMMIT.fullmatch(name):
             raise OperationRefused(f"{name!r} is no commit id")
@@ -347,11 +348,30 @@ def bundle(repository: Repository, *, base: str, commit: str, hand_on: Sink) -> 
         count = int(own.line("rev-list", "--count", f"{base}..HEAD"))
         if count == 0:
             return {"commits": 0, "commit": commit, "tree": tree}
+        if too_large := _describe_size(own, base, most_bytes):
+            return {"too_large": too_large}
         # Without deltas: what it holds is searched for secrets.
         plain = ("-c", "pack.window=0", "-c", "pack.depth=0")
         own.run(*plain, "bundle", "create", "--quiet", "-", f"^{base}", "HEAD", sink=hand_on)
         changes = _diff_stat(own, base)
     return {"commits": count, "commit": commit, "tree": tree, "changes": changes}
+
+
+def _describe_size(own: EngineGit, base: str, most_bytes: int) -> str:
+    """Say what is too much in the commits since the base; empty if nothing is. Only git's index of objects is read, so
+    this costs nothing, however large a file is."""
+    try:
+        objects = own.run("rev-list", "--objects", f"^{base}", "HEAD").output
+        lines = own.run("cat-file", "--batch-check=%(objectsize) %(rest)", stdin=objects).output.splitlines()
+    except PrintsTooMuch:
+        return "they have more files than can be listed"
+    sizes = [(int(size), path) for size, _, path in (line.partition(b" ") for line in lines)]
+    total = sum(size for size, _ in sizes)
+    if total <= most_bytes:
+        return ""
+    size, path = max(sizes)
+    name = os.fsdecode(path).encode("unicode_escape").decode()
+    return f"{total >> 20:,} MiB in all; the largest is {name or 'a commit'} with {size >> 20:,} MiB"
 
 
 def _diff_stat(own: EngineGit, base: str) -> dict[str, object] | None:

@@ -256,7 +256,8 @@ def _tree(_config: object, _request: object) -> Answer:
 def _bundle(_config: SandboxConfig, request: dict[str, Any]) -> Answer:
     repository = State.load().located()
     commit = request["commit"] or repository.head()[0]
-    return bundle(repository, base=request["base"], commit=commit, hand_on=partial(_write, OUTPUT))
+    most_bytes, hand_on = request["most_bytes"], partial(_write, OUTPUT)
+    return bundle(repository, base=request["base"], commit=commit, most_bytes=most_bytes, hand_on=hand_on)
 
 
 def _read_objects(_config: SandboxConfig, request: dict[str, Any]) -> Answer:
