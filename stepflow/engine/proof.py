@@ -66,7 +66,7 @@ _NOTHING_RAN = re.compile(
 )
 #: Node's own runner, jest, vitest and mocha, whose lines the check patterns do not read.
 _FAILED_IN_NODE = re.compile(
-    r"^\s*(?:✖|✕|×|not ok \d+ -|FAIL +\S+ >|●) *(?P<name>\S.*?)(?: \(?[\d.]+ ?m?s\)?)?(?: # .*)?$", re.MULTILINE
+    r"^[ \t]*+(?:✖|✕|×|not ok \d+ -|FAIL +\S+ >|●) *+(?P<name>\S.*?)(?: \(?[\d.]+ ?m?s\)?)?(?: # .*)?$", re.MULTILINE
 )
 _NO_NAMES = re.compile(r"failing tests:|.*\.(?:test|spec)\.\w+|\S+\.[cm]?[jt]s", re.IGNORECASE)
 _OUTPUT_SHOWN = 2000
@@ -289,7 +289,7 @@ _BEGINS = re.compile(
       (?:async[ ])?def[ ](?P<function>test\w*)
     | func[ ](?P<go>(?:Test|Fuzz|Example)\w*)\(
     | [xf]?(?:it|test|specify)(?:\.\w+)*(?:\(\s*|[ ])(?P<quote>["'`])(?P<title>.+?)(?P=quote)
-    | (?:\#\[(?:\w+::)*test\b.*|@(?:Parameterized|Repeated)?Test\b.*)\n(?:[ \t]*(?:\#\[|@).*\n)*
+    | (?:\#\[(?:\w+::)*test\b.*|@(?:Parameterized|Repeated)?Test\b.*)\n(?:[ \t]*+(?:\#\[|@).*\n){0,30}
       [ \t]*(?:pub[ ]|public[ ]|async[ ]|final[ ])*(?:fn|void)[ ](?P<annotated>\w+)
     | class[ ](?P<class>\w+)
     | [xf]?(?:describe|context)(?:\.\w+)*(?:\(\s*|[ ])(?P<mark>["'`])(?P<group>.+?)(?P=mark)
@@ -327,7 +327,7 @@ _ASSERTS = re.compile(
 )
 #: Text in quotes, or a number.
 _LITERAL = re.compile(
-    r"""(?P<quote>["'`])(?P<text>(?:(?!(?P=quote))[^\\\n]|\\.)+)(?P=quote)|\b(?P<number>\d[\d_.]*)\b"""
+    r"""(?P<quote>["'`])(?P<text>(?:(?!(?P=quote))[^\\\n]|\\.){1,500})(?P=quote)|\b(?P<number>\d[\d_.]*)\b"""
 )
 _COMPARES = re.compile(r"[=!]==?|\b(?:is|in|case|when)\b|\.equals\(")
 _SHORTEST_INPUT = 2
