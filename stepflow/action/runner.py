@@ -22,7 +22,7 @@ from stepflow.domain.secrets import SHORTEST_SECRET, Redactor, holds_login, logi
 from stepflow.domain.text import cut
 from stepflow.errors import InputError
 from stepflow.report.diagnostic import annotation
-from stepflow.report.safe_text import Command, Line, printable, printable_json
+from stepflow.report.safe_text import Command, Line, clean_line, json_line
 from stepflow.run.request import RunRequest, agents_folder, chosen_folder, locate_repository
 from stepflow.run.start.input_values import in_dashes
 from stepflow.run.start.inputs import NO_INPUTS, RECORDED, SECRET_INPUTS, Inputs, ProveInput, read_inputs, secret_values
@@ -307,7 +307,7 @@ def _find_applied(report: RunReport, kind: EffectKind) -> Receipt | None:
 
 
 def _structured_output(report: RunReport) -> str:
-    text = "" if report.structured_output is None else printable_json(report.structured_output)
+    text = "" if report.structured_output is None else json_line(report.structured_output)
     data = text.encode(errors="backslashreplace")
     if len(data) <= STRUCTURED_OUTPUT_CAP:
         return text
@@ -347,7 +347,7 @@ class Job:
 
     def write_outputs(self, outputs: Mapping[str, str]) -> None:
         """Set the action's outputs. Each is one line, because the workflow may print it."""
-        redacted = {name: printable(self._redact(value)) for name, value in outputs.items()}
+        redacted = {name: clean_line(self._redact(value)) for name, value in outputs.items()}
         self._append("GITHUB_OUTPUT", self._outputs, output_file_text(redacted))
 
     def write_summary(self, text: str) -> None:

@@ -19,13 +19,13 @@ from pydantic import ValidationError
 from stepflow.domain.agent.agent_settings import McpServer, McpTool, digest_of
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
 from stepflow.domain.json import JsonObject
-from stepflow.domain.name_lookups import abandon_lookups
 from stepflow.domain.run import LARGEST_IMAGES, MOST_IMAGES
 from stepflow.errors import DefinitionError, InputError
 from stepflow.mcp.content import CallAnswer, read_answer
 from stepflow.mcp.transports import ENDED, CallBounds, RemoteAccess, connect_process, connect_remote
 from stepflow.ports import Tools
 from stepflow.sandbox.commands import OUTPUT_LIMIT, HeadTail, ServerProcess
+from stepflow.sandbox.egress.name_lookups import abandon_lookups
 from stepflow.sandbox.launcher import CannotStart
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from stepflow.report.safe_text import (
     Line,
     Tone,
     aligned,
+    json_line,
     mark_of,
     one_line,
     plain,
-    printable_json,
     render,
     render_page,
     seconds_text,
@@ -104,10 +104,10 @@ def gathered_document(gathered: Gathered) -> JsonObject:
 
 def gathered_json(gathered: Gathered) -> str:
     """Return the table as a job output. If the list of issues would be too long for one, it is empty."""
-    whole = printable_json(gathered_document(gathered))
+    whole = json_line(gathered_document(gathered))
     if len(whole.encode("utf-16-le", errors="surrogatepass")) <= LARGEST_JSON:
         return whole
-    return printable_json({"issues": [], "totals": _totals(gathered)})
+    return json_line({"issues": [], "totals": _totals(gathered)})
 
 
 def _totals(gathered: Gathered) -> JsonObject:

@@ -27,11 +27,11 @@ from stepflow.report.safe_text import (
     Command,
     Line,
     Tone,
+    clean_line,
     last_lines,
     link,
     mark_of,
     one_line,
-    printable,
     render,
 )
 
@@ -109,7 +109,7 @@ _HOLD = "Test these parts as well, or leave out of the change what it does not n
 
 def describe_proof(proof: Proof) -> str:
     """Return the proof in two or three sentences."""
-    return printable(" ".join((*_sentences(proof), *_describe_weakened(proof.weakened), *proof.notes)))
+    return clean_line(" ".join((*_sentences(proof), *_describe_weakened(proof.weakened), *proof.notes)))
 
 
 def _sentences(proof: Proof) -> Iterator[str]:

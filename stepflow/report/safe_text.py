@@ -96,7 +96,7 @@ def telling_lines(text: str, most: int, limit: int = 200) -> tuple[str, ...]:
     return tuple(cut(line, limit) for line in excerpt(said, most * limit, lines=most).split("\n") if line)
 
 
-def printable(text: str) -> str:
+def clean_line(text: str) -> str:
     """Return one line of exactly the visible characters of a text, which no terminal executes and no runner obeys."""
     if not _PRINTABLE.fullmatch(text):
         text = clean(text).replace("\n", " ")
@@ -199,8 +199,8 @@ WIDTH = 400
 FULL_WIDTH = WIDTH - 2
 
 
-def printable_json(value: JsonValue) -> str:
-    """Return one line of JSON that `printable` leaves as it is. What nobody sees is escaped."""
+def json_line(value: JsonValue) -> str:
+    """Return one line of JSON that `clean_line` leaves as it is. What nobody sees is escaped."""
     text = compact(value).replace("##[", "##\\u005b")
     return text if text.isascii() else "".join(json.dumps(c)[1:-1] if _is_unseen(c) else c for c in text)
 
@@ -241,7 +241,7 @@ class Line(str):
 
     def __new__(cls, tone: Tone, text: str) -> Self:
         """Make the line of a text."""
-        made = super().__new__(cls, printable(text))
+        made = super().__new__(cls, clean_line(text))
         made.tone = tone
         return made
 

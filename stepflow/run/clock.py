@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolSpec, ToolUse
-from stepflow.domain.name_lookups import interruptible_lookups
 from stepflow.errors import RunCancelled
 from stepflow.ports import Clock, Commands, Model, Tools
+from stepflow.sandbox.egress.name_lookups import interruptible_lookups
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs

@@ -24,7 +24,7 @@ from stepflow.errors import Problem, Severity
 from stepflow.report.collect import collect_report
 from stepflow.report.diagnostic import WIDE, annotation, diagnostics, problem_annotations
 from stepflow.report.log import ActionLog, folded_traceback
-from stepflow.report.safe_text import Command, Line, printable, text_lines
+from stepflow.report.safe_text import Command, Line, clean_line, text_lines
 from stepflow.report.summary import final_words
 
 PROPERTY = settings(max_examples=60)
@@ -166,7 +166,7 @@ def test_the_output_file_on_disk_reads_back(outputs: dict[str, str]) -> None:
         Job({"GITHUB_OUTPUT": str(path)}, io.StringIO()).write_outputs(outputs)
         text = path.read_bytes().decode("utf-8") if outputs else ""
     given = outputs_in(text)
-    assert given == {name: printable(value) for name, value in outputs.items()}
+    assert given == {name: clean_line(value) for name, value in outputs.items()}
     assert obeyed("\n".join(given.values())) == []
 
 

@@ -20,7 +20,7 @@ from stepflow.errors import Problem, Severity
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.diagnostic import annotation, problem_annotations
 from stepflow.report.log import ActionLog, TerminalLog, folded_traceback
-from stepflow.report.safe_text import Tone, clean, first_line, last_lines, one_line, printable, seconds_text
+from stepflow.report.safe_text import Tone, clean, clean_line, first_line, last_lines, one_line, seconds_text
 from stepflow.report.summary import outcome_annotation
 from tests.golden import assert_golden
 
@@ -192,7 +192,7 @@ def test_small_words():
     assert (cut("abcd", 4), cut("abcde", 4)) == ("abcd", "abc…")
     assert (first_line("\n\n a\nb"), first_line(" \n"), one_line("a\n b")) == ("a …", "", "a b")
     assert last_lines("a\n\nb\nc", 2) == ("…", "b", "c")
-    assert (printable("  ::x::"), printable("a ::x::"), printable("###[x]")) == ("│   ::x::", "a ::x::", "###\\[x]")
+    assert (clean_line("  ::x::"), clean_line("a ::x::"), clean_line("###[x]")) == ("│   ::x::", "a ::x::", "###\\[x]")
 
 
 def hostile_entries(text: str) -> tuple[events.Entry, ...]:

@@ -40,7 +40,7 @@ ASKING = {
         session.get("https://api.github.example/")""",
     "an event loop": """import anyio
         from anyio.from_thread import start_blocking_portal
-        from stepflow.domain.name_lookups import abandon_lookups
+        from stepflow.sandbox.egress.name_lookups import abandon_lookups
         import asyncio
         async def ask():
             abandon_lookups(asyncio.get_running_loop())

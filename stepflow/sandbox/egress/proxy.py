@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import unquote, urlsplit
 
 from stepflow.domain.connection import ConnectionTo, HostRequests
-from stepflow.domain.name_lookups import abandon_lookups
 from stepflow.errors import IsolationError
 from stepflow.sandbox.egress.allowed_hosts import AllowedHost, describe_host, is_address, is_public, normalize_host
 from stepflow.sandbox.egress.destination import (
@@ -26,6 +25,7 @@ from stepflow.sandbox.egress.destination import (
     read_destination,
     read_server_answer,
 )
+from stepflow.sandbox.egress.name_lookups import abandon_lookups
 from stepflow.sandbox.egress.socket_calls import (
     ConnectCall,
     ListenCall,
