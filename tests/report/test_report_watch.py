@@ -53,7 +53,7 @@ def test_before_its_first_event_a_run_has_all_of_its_minutes(minutes: float, lim
     log = TerminalLog(Limits(iterations=9, usd=5.0, deadline=BEGAN + 60 * minutes))
     assert log.now(BEGAN)[-1] == f"iteration 0 of 9 · $0.00 of $5.00 · 0 tokens · 0.0 of {limit} min"
     log.render(entries_of([(0, STARTED)])[0])
-    assert log.now(BEGAN + 60)[-1][1].endswith(f" · 1.0 of {limit} min")
+    assert log.now(BEGAN + 60)[-1].endswith(f" · 1.0 of {limit} min")
     assert log.run_log.progress().endswith(f" · 0.0 of {limit} min")
 
 
