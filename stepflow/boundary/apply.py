@@ -306,8 +306,14 @@ class EffectWriter:
     def _submit_review(self, effect: SubmitReview) -> Receipt:
         if self._plan.reviewed is None:
             raise BoundaryError("The plan submits a review, but the run reviews no pull request.")
-        pull, marker = self._plan.reviewed, self._marker(self.own_comment(), self._plan.reviewed.head)
-        return ReviewSubmission(writer=self._writer, pull=pull, effect=effect, marker=marker).submit()
+        pull, own = self._plan.reviewed, self.own_comment()
+        return ReviewSubmission(
+            writer=self._writer,
+            pull=pull,
+            effect=effect,
+            marker=self._marker(own, pull.head),
+            comment=lambda text: self.write_comment(text, own, commit=pull.head),
+        ).submit()
 
     def _post_comment(self, effect: PostComment) -> Receipt:
         own = self.own_comment()

@@ -178,6 +178,11 @@ class GitHub:
         """All comments on lines of a pull request, oldest first."""
         return self._list("list the comments on lines", Comment, f"/pulls/{number}/comments", PULL_REQUEST)
 
+    def changed_files(self, number: int) -> tuple[ChangedFile, ...]:
+        """The files that a pull request changes; GitHub lists 3000 at most."""
+        doing = "list the files of the pull request"
+        return self._list(doing, ChangedFile, f"/pulls/{number}/files", PULL_REQUEST)
+
     def _ask_graph(self, document: str, **variables: object) -> Any:  # noqa: ANN401 - JSON
         """The data of the answer to a GraphQL document about this repository."""
         owner, _, name = self._repository.partition("/")
@@ -300,10 +305,9 @@ class GitHubReader(GitHub):
             return ImageProblem.FAILED
 
     def pull_request_files(self, number: int) -> tuple[str, ...]:
-        """The paths of the files that a pull request changes, of renamed ones both; GitHub lists 3000 files at most."""
-        doing = "list the files of the pull request"
-        files = self._list(doing, ChangedFile, f"/pulls/{number}/files", PULL_REQUEST)
-        return tuple(dict.fromkeys(path for file in files for path in (file.previous, file.path) if path))
+        """The paths of the files that a pull request changes, of renamed ones both."""
+        paths = (path for file in self.changed_files(number) for path in (file.previous, file.path))
+        return tuple(dict.fromkeys(filter(None, paths)))
 
     def failed_jobs(self, run_id: int) -> tuple[WorkflowJob, ...]:
         """The jobs of a workflow run that went wrong the last time it ran."""

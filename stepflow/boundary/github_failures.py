@@ -90,8 +90,9 @@ class GitHubFailed(BoundaryError):
 
 class WriteFailed(GitHubFailed):
     """GitHub did not do what was asked. `status` is the HTTP status, None when no answer came; 429 stands for every
-    rate limit. `invalid_fields` are those of the request that it does not take."""
+    rate limit. `said` is what GitHub says, and `invalid_fields` are those of the request that it does not take."""
 
+    said = ""
     invalid_fields: frozenset[str] = frozenset()
 
     def __init__(self, message: str, *, status: int | None = None, hint: str = "") -> None:
@@ -209,8 +210,10 @@ class AnswerFailed(Exception):
         """What GitHub says."""
         if "<html" in str(self.data.get("data", "")).lower():
             return "an HTML page, as proxies send it"
-        errors = self.data.get("errors")
-        return f"{self.data.get('message') or 'no message'}{f' {errors}' if errors else ''}"
+        message, errors = self.data.get("message") or "no message", self.data.get("errors")
+        if isinstance(errors, list) and all(isinstance(each, str) for each in errors):
+            return ": ".join((message, *filter(None, ("; ".join(errors),))))
+        return f"{message} {errors}" if errors else message
 
     @property
     def lacking_permission(self) -> str:
@@ -243,9 +246,10 @@ def write_failed(
     status = TOO_MANY if exc.is_limit else exc.status
     hint = exc.lacking_permission or _HINTS.get(status, "")
     hint = _MESSAGE_HINTS.get((exc.status, str(exc.data.get("message"))), hint)
-    message = redactor(f"{failure}: {host} answered {exc.status} ({redactor(exc.detail)[:LONGEST_DETAIL]}).")
+    said = redactor(exc.detail)[:LONGEST_DETAIL]
+    message = redactor(f"{failure}: {host} answered {exc.status} ({said}).")
     failed = WriteFailed(message, status=status, hint=_AGAIN if status >= SERVER_ERRORS else hint)
-    failed.invalid_fields = exc.invalid_fields
+    failed.said, failed.invalid_fields = said, exc.invalid_fields
     failed.retry_after = _number(exc.headers.get("retry-after"))
     if exc.headers.get("x-ratelimit-remaining") == "0":
         failed.resets_at = _number(exc.headers.get("x-ratelimit-reset"))

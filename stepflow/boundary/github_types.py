@@ -213,6 +213,14 @@ class ChangedFile(Answer):
 
     path: str = Field(validation_alias="filename")
     previous: str = Field("", validation_alias="previous_filename")
+    #: Its diff as GitHub shows it, empty where that is too long or the file is binary.
+    patch: str = ""
+
+    def shows(self, first: int, last: int, *, is_new: bool) -> bool:
+        """Whether one part of the diff has all these lines, of the new version or of the one before."""
+        parts = (map(int, (group or 1 for group in each.groups())) for each in _HUNK.finditer(self.patch))
+        ranges = ((new, news) if is_new else (old, olds) for old, olds, new, news in parts)
+        return any(begin <= first <= last < begin + size for begin, size in ranges)
 
 
 class ThreadComment(Answer):
@@ -454,6 +462,8 @@ _PATHS = (
     r"/\d+/\d+-ID\.\w+",
     r"(?:/storage)?/user/\d+/files/ID",
 )
+#: The lines of one part of a diff, before and after.
+_HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
 _PATH = re.compile("|".join(_PATHS).replace("ID", IMAGE_ID.pattern), re.ASCII | re.IGNORECASE)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,7 @@ from stepflow.domain.effect import (
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import DiffLines, ReviewedPull
 from stepflow.domain.secrets import redact_value
-from stepflow.domain.text import code_block, count
+from stepflow.domain.text import code_block, code_span, count
 
 if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHubWriter
@@ -223,17 +223,27 @@ _REPLACED = "<!-- stepflow replaced -->"
 _DIGEST = re.compile(r"<!-- stepflow comment=(?P<digest>[0-9a-f]{16}) -->\s*")
 _OWN_PULL = "GitHub lets nobody approve their own pull request or request changes to it, so this review only comments."
 _MOVED_ON = "More was pushed while the run looked at this commit, so this review does not approve."
+_NO_VERDICT = "GitHub did not let this account {verdict}, so this review only comments: {said}"
 _NO_PLACES = "GitHub took no comment on a line, so all of them are here."
+_NOT_THERE = "On these lines GitHub took no comment:"
+_NO_REVIEW = "GitHub took no review, so this comment has all of it: {said}"
+#: What GitHub says if it is the verdict that it does not take.
+_OF_VERDICT = re.compile(r"\bapprove|request changes", re.IGNORECASE)
+#: Statuses of a review that is not taken however often it is sent.
+_REFUSED = (FORBIDDEN, NOT_FOUND, UNPROCESSABLE)
+_VERBS = {ReviewVerdict.APPROVE: "approve", ReviewVerdict.REQUEST_CHANGES: "request changes"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReviewSubmission:
-    """One review to submit. `marker` identifies the run."""
+    """One review to submit. `marker` identifies the run; `comment` writes its one comment on the pull request, where
+    GitHub takes no review."""
 
     writer: GitHubWriter
     pull: ReviewedPull
     effect: SubmitReview
     marker: Marker
+    comment: Callable[[str], Comment]
 
     def submit(self) -> Receipt:
         """Submit the review, unless this run has, and let it replace the agent's earlier ones. Every request can be
@@ -259,8 +269,12 @@ class ReviewSubmission:
                 marked = mark_comment(body, self.marker)
                 written, detail = self.writer.update_review(self.pull.number, last.id, marked), "updated"
             else:
-                written = self._create(verdict, body, comments)
-                detail = f"submitted ({verdict}) with {count(len(comments), 'comment')} on lines"
+                try:
+                    written, detail = self._create(verdict, body, comments)
+                except WriteFailed as exc:
+                    if exc.status not in _REFUSED:
+                        raise
+                    return self._write_comment(body, comments, exc)
         kept = self._replace([each for each in earlier if each.id != written.id], written)
         return Receipt(
             kind=self.effect.kind,
@@ -309,16 +323,61 @@ class ReviewSubmission:
                 new.append(comment)
         return new, len(self.effect.comments) - len(new)
 
-    def _create(self, verdict: ReviewVerdict, body: str, comments: Sequence[ReviewComment]) -> Review:
+    def _create(self, verdict: ReviewVerdict, body: str, comments: Sequence[ReviewComment]) -> tuple[Review, str]:
+        """Submit the review, once more without whatever GitHub does not take of it, and say how. Raises `WriteFailed`
+        if nothing can be left out any more."""
+        lines, moved, left_out = list[str](), list[ReviewComment](), ""
+        while True:
+            try:
+                parts = (body, *lines, *_in_words(moved, all_of_them=not comments))
+                made = self._send(verdict, join_fitting(parts, LONGEST_REVIEW), [_as_json(each) for each in comments])
+            except WriteFailed as exc:
+                if exc.status != UNPROCESSABLE or not (comments or verdict in _VERBS):
+                    raise
+                if verdict in _VERBS and (not comments or _OF_VERDICT.search(exc.said)):
+                    left_out = f"; GitHub did not let it {_VERBS[verdict]} ({exc.said})"
+                    lines.append(f"> {_NO_VERDICT.format(verdict=_VERBS[verdict], said=self._quote(exc.said))}")
+                    verdict = ReviewVerdict.COMMENT
+                else:
+                    # GitHub's diff is not ours, or too large to be shown there.
+                    shown = [] if moved else self._find_shown(comments)
+                    moved += [each for each in comments if len(shown) == len(comments) or each not in shown]
+                    comments = [each for each in comments if each not in moved]
+            else:
+                return made, f"submitted ({verdict}) with {count(len(comments), 'comment')} on lines{left_out}"
+
+    def _find_shown(self, comments: Sequence[ReviewComment]) -> list[ReviewComment]:
+        """Return the comments on lines that GitHub itself shows; none if it does not say."""
         try:
-            return self._send(verdict, body, [_as_json(each) for each in comments])
-        except WriteFailed as exc:
-            if exc.status != UNPROCESSABLE or not comments:
-                raise
-        # GitHub's diff is not ours, or too large to be shown there.
-        places = (describe_place(each.path, each.start_line, each.line) for each in comments)
-        moved = (f"**{place}**\n\n{each.words}" for place, each in zip(places, comments, strict=True))
-        return self._send(verdict, join_fitting((body, f"> {_NO_PLACES}", *moved), LONGEST_REVIEW), [])
+            files = {file.path: file for file in self.writer.changed_files(self.pull.number)}
+        except WriteFailed:
+            return []
+        return [
+            each
+            for each in comments
+            if each.path in files
+            and files[each.path].shows(each.start_line or each.line, each.line, is_new=each.side is DiffSide.RIGHT)
+        ]
+
+    def _write_comment(self, body: str, comments: Sequence[ReviewComment], refused: WriteFailed) -> Receipt:
+        """Write all of a review that GitHub does not take as a comment. Raises what it said of the review if it does
+        not take the comment either."""
+        line = f"> {_NO_REVIEW.format(said=self._quote(refused.said))}"
+        try:
+            written = self.comment(join_fitting((body, line, *_in_words(comments)), LONGEST_REVIEW))
+        except WriteFailed:
+            raise refused from None
+        return Receipt(
+            kind=self.effect.kind,
+            status=EffectStatus.APPLIED,
+            detail=f"GitHub took no review ({refused.said}), so all of it is in a comment",
+            url=written.url,
+            number=written.id,
+        )
+
+    @staticmethod
+    def _quote(said: str) -> str:
+        return code_span(" ".join(said.replace("`", "'").split()))
 
     def _send(self, verdict: ReviewVerdict, body: str, comments: Sequence[Mapping[str, object]]) -> Review:
         return self.writer.retry_policy.write(
@@ -358,6 +417,15 @@ class ReviewSubmission:
             if any(each.id == review.id and each.is_binding for each in self.writer.reviews(number)):
                 return f"the earlier review {review.url} still counts, since this token may not dismiss it"
         return ""
+
+
+def _in_words(comments: Sequence[ReviewComment], *, all_of_them: bool = False) -> tuple[str, ...]:
+    """Return the comments as paragraphs, below one that says why they are not on their lines."""
+    if not comments:
+        return ()
+    places = (describe_place(each.path, each.start_line, each.line) for each in comments)
+    moved = (f"**{place}**\n\n{each.words}" for place, each in zip(places, comments, strict=True))
+    return (f"> {_NO_PLACES if all_of_them else _NOT_THERE}", *moved)
 
 
 #: GitHub accepts 65,536 characters; the marker needs up to 2,500.

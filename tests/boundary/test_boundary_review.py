@@ -385,12 +385,82 @@ def test_a_commit_that_was_forced_away_gets_no_review(
     assert f"no longer has the commit {reviewed.head[:12]}" in applied.reason
 
 
+#: Whatever the run has seen as the diff, these lines of it.
+WIDE = (ReviewedFile(path="a.py", right=(DiffLines(first=1, last=40),)),)
+
+
+@pytest.mark.parametrize("comments", [(), (on(20),), (on(20), on(1, "Far."))], ids=["none", "one", "one elsewhere"])
+def test_where_actions_may_not_approve_the_review_comments_and_says_why(
+    github: GitHubServer, writer: GitHubWriter, repository: Path, comments: tuple[JsonObject, ...]
+) -> None:
+    github.state.may_approve = False
+    planned = review(*comments, verdict="approve")
+    applied, (receipt,) = submit(pull(repository, files=WIDE), planned, writer, review={"mayApprove": True})
+    (made,) = github.state.reviews
+    assert (applied.outcome, made["state"]) == (Outcome.COMPLETED, "COMMENTED")
+    assert "GitHub Actions is not permitted to approve pull requests.`" in made["body"]
+    assert "did not let it approve" in receipt.detail
+    assert lines_of(github) == [("a.py", 20)] * bool(comments)
+    assert ("Far." in made["body"]) is (len(comments) > 1)
+
+
+def test_only_what_github_does_not_show_leaves_its_line(
+    github: GitHubServer, writer: GitHubWriter, repository: Path
+) -> None:
+    answer = review(on(20), on(1, "Far."), on(5, "Gone.", path="gone.py"))
+    files = (*WIDE, ReviewedFile(path="gone.py", right=(DiffLines(first=1, last=40),)))
+    submit(pull(repository, files=files), answer, writer)
+    (made,) = github.state.reviews
+    assert lines_of(github) == [("a.py", 20)]
+    assert "> On these lines GitHub took no comment:\n\n**`a.py:1`**\n\nFar." in made["body"]
+    assert "**`gone.py:5`**\n\nGone." in made["body"]
+
+
+@pytest.mark.parametrize("verdict", ["comment", "request_changes", "approve"])
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (422, "User can only have one pending review per pull request"),
+        (422, "Can not request changes on your own pull request"),
+        (403, "Resource not accessible by integration"),
+        (404, "Not Found"),
+    ],
+)
+def test_findings_are_in_a_comment_where_github_takes_no_review(
+    github: GitHubServer, writer: GitHubWriter, repository: Path, verdict: str, status: int, said: str
+) -> None:
+    github.fail("POST", "/reviews$", status, said, times=9)
+    answer = review(on(20), on(19, "And this.", suggestion="x"), verdict=verdict)
+    given: dict[str, Any] = {"tried": offered(1), "review": {"mayApprove": True}}
+    applied, (receipt,) = submit(pull(repository), answer, writer, **given)
+    assert applied.outcome is Outcome.COMPLETED
+    (comment,) = github.state.comments
+    assert github.state.reviews == []
+    for words in ("I looked at it.", "**`a.py:20`**\n\nThis counts twice.", "**`a.py:19`**\n\nAnd this.", said):
+        assert words in comment["body"]
+    assert "```suggestion" not in comment["body"]
+    assert "all of it is in a comment" in receipt.detail
+    # The next run says it in the same comment.
+    submit(pull(repository), answer, writer, run_id="run-2", **given)
+    assert len(github.state.comments) == 1
+
+
+def test_a_review_that_cannot_be_written_anywhere_fails_with_what_github_said_of_it(
+    github: GitHubServer, writer: GitHubWriter, repository: Path
+) -> None:
+    github.state.locked.add(8)
+    github.fail("POST", "/reviews$", 422, "lock prevents review", times=9)
+    applied, _ = submit(pull(repository), review(on(20)), writer)
+    assert applied.outcome is Outcome.BOUNDARY_FAILED
+    assert "lock prevents review" in applied.reason
+
+
 def test_where_github_takes_no_place_the_summary_has_every_comment(
     github: GitHubServer, writer: GitHubWriter, repository: Path
 ) -> None:
-    files = (ReviewedFile(path="a.py", right=(DiffLines(first=1, last=40),)),)
+    github.fail("GET", "/pulls/8/files$", 403)
     answer = review(on(20), on(1, "Far.", suggestion="x = 1"))
-    submit(pull(repository, files=files), answer, writer, tried=offered(1))
+    submit(pull(repository, files=WIDE), answer, writer, tried=offered(1))
     (made,) = github.state.reviews
     assert "GitHub took no comment on a line" in made["body"]
     assert "**`a.py:1`**\n\nFar.\n\n```text\nx = 1\n```" in made["body"]

@@ -128,6 +128,8 @@ class State:
     signed: dict[str, str] = field(default_factory=dict)
     #: Whose the read token is, if not the viewer's.
     reader: tuple[str, int] | None = None
+    #: Whether the repository's settings let Actions approve pull requests.
+    may_approve: bool = True
     #: The types of the rules that hold for a branch, and whether the server signs what its API writes.
     rules: dict[str, list[str]] = field(default_factory=dict)
     signs: bool = True
@@ -555,7 +557,12 @@ class _Api(ReviewEndpoints):
         pull = self._pull(int(number))
         files = self._git.changed(pull["base"], pull["head"])[:3000]
         head = self._git.tip(pull["head"]) or NOTHING
-        return 200, [github_json.file(self._repo(), head, *file) for file in self._page(files)]
+        shown = [github_json.file(self._repo(), head, *file) for file in self._page(files)]
+        for file in shown:
+            diff = self._git.diff(pull["base"], head, file["filename"])
+            if (start := diff.find("\n@@ ")) >= 0:
+                file["patch"] = diff[start + 1 :].removesuffix("\n")
+        return 200, shown
 
     def compare(self, basehead: str) -> tuple[int, Any]:
         base, _, head = basehead.partition("...")

@@ -54,6 +54,8 @@ class ReviewEndpoints:
         if pull["login"] == viewer and event != "COMMENT":
             what = "approve" if event == "APPROVE" else "request changes on"
             raise Answer(422, "Unprocessable Entity", [f"Can not {what} your own pull request"])
+        if event == "APPROVE" and not self._state.may_approve:
+            raise Answer(422, "Unprocessable Entity", ["GitHub Actions is not permitted to approve pull requests."])
         if event != "APPROVE":
             self._text()
         comments = given.get("comments", [])
