@@ -129,24 +129,28 @@ class Runner:
 
     checkout: Path
     folder: Path
-    inputs: dict[str, str] = field(default_factory=dict)
+    #: The value of an input that is a map may be one.
+    inputs: dict[str, Any] = field(default_factory=dict)
     environ: dict[str, str] = field(default_factory=dict)
     clock: Clock | None = None
 
-    def run(self, event: dict[str, Any], *, name: str = "issues", **inputs: str) -> Invocation:
-        """Call the action on an event; an input `a_b` is the input `a-b`."""
+    def run(self, event: dict[str, Any], *, name: str = "issues", **inputs: Any) -> Invocation:
+        """Call the action on an event; an input `a_b` is the input `a-b`, and a map adds to the one that is given."""
         environ = self.prepare(event, name=name, **inputs)
         stdout = io.StringIO()
         code = act(environ, stdout, clock=self.clock)
         return self.collect(environ, code, stdout.getvalue())
 
-    def prepare(self, event: dict[str, Any], *, name: str = "issues", **inputs: str) -> dict[str, str]:
+    def prepare(self, event: dict[str, Any], *, name: str = "issues", **inputs: Any) -> dict[str, str]:
         """The environment of a call, with its event file."""
         number = len(list(self.folder.glob("event-*.json")))
         path = self.folder / f"event-{number}.json"
         path.write_text(json.dumps(event))
         output, summary = self.folder / f"output-{number}", self.folder / f"summary-{number}"
-        given = {**self.inputs, **{key.replace("_", "-"): value for key, value in inputs.items()}}
+        given = dict(self.inputs)
+        for key, value in inputs.items():
+            before = given.get(key.replace("_", "-"))
+            given[key.replace("_", "-")] = {**before, **value} if isinstance(before, dict) and value else value
         return {
             "GITHUB_EVENT_NAME": name,
             "GITHUB_EVENT_PATH": str(path),
@@ -174,9 +178,10 @@ class Runner:
         )
 
 
-def as_environment(inputs: Mapping[str, str]) -> dict[str, str]:
+def as_environment(inputs: Mapping[str, Any]) -> dict[str, str]:
     """The variables by which a runner gives the inputs, and says where GitHub is."""
-    return {ADDRESSES.get(name, f"INPUT_{name.upper()}"): value for name, value in inputs.items()}
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in inputs.items()}
+    return {ADDRESSES.get(name, f"INPUT_{name.upper()}"): text for name, text in texts.items()}
 
 
 def read_outputs(path: Path) -> dict[str, str]:

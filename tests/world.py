@@ -63,7 +63,7 @@ class World:
         self,
         replies: Iterable[Reply] | Callable[[dict[str, Any]], Reply],
         event: dict[str, Any] | None = None,
-        **inputs: str,
+        **inputs: Any,
     ) -> Invocation:
         """Call the action on the labeled event, or on another one; the model answers by script."""
         self.play(replies)

@@ -11,7 +11,6 @@ from secrets import token_hex
 from typing import TextIO
 
 from stepflow.definition import builtin
-from stepflow.definition.diagnostics import did_you_mean
 from stepflow.definition.folder import find_agents
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.json import JsonObject
@@ -24,8 +23,17 @@ from stepflow.errors import InputError
 from stepflow.report.diagnostic import annotation
 from stepflow.report.safe_text import Command, Line, clean_line, json_line
 from stepflow.run.request import RunRequest, agents_folder, chosen_folder, locate_repository
+from stepflow.run.start.input_maps import ProveInput
 from stepflow.run.start.input_values import in_dashes
-from stepflow.run.start.inputs import NO_INPUTS, RECORDED, SECRET_INPUTS, Inputs, ProveInput, read_inputs, secret_values
+from stepflow.run.start.inputs import (
+    NO_INPUTS,
+    RECORDED,
+    SECRET_INPUTS,
+    Inputs,
+    read_inputs,
+    secret_values,
+    suggest_input,
+)
 from stepflow.run.start.server import read_addresses
 from stepflow.run.start.trigger import (
     WRITERS_EVENTS,
@@ -134,7 +142,7 @@ def _take_inputs(environ: MutableMapping[str, str]) -> tuple[dict[str, str], tup
     unknown = sorted(given.keys() - known)
     return (
         {name: value for name, value in given.items() if name in known},
-        tuple(f'The action has no input "{name}"{did_you_mean(name, known)}; it is ignored.' for name in unknown),
+        tuple(f'The action has no input "{name}"{suggest_input(name)}; it is ignored.' for name in unknown),
     )
 
 

@@ -22,14 +22,12 @@ from stepflow.report.many_runs import evaluation_json, evaluation_lines, trial_l
 from stepflow.report.safe_text import one_line
 from stepflow.run.clock import Cancellation, SystemClock, clock_of_services
 from stepflow.run.request import RunRequest, with_retries
-from stepflow.run.start.inputs import COUNT_LIMITS
 from stepflow.run.start.trigger import Trigger
 
 #: Inputs that the user sets for an eval. A case sets the issue.
 INPUTS = (
     *("provider", "model", "scenario", "anthropic-api-key", "anthropic-base-url", "anthropic-workload-identity"),
-    *(*COUNT_LIMITS, "timeout-minutes", "budget-tokens"),
-    *("isolation", "network", "allowed-hosts", "setup", "apt-packages", "pass-env", "mcp-secrets"),
+    *("limits", "isolation", "network", "allowed-hosts", "setup", "apt-packages", "pass-env", "mcp-secrets"),
     *("working-directory", "run-folder", "allow", "read-token", "github-api-url", "github-server-url"),
 )
 #: Characters of a message.
@@ -43,13 +41,10 @@ def add_eval_arguments(parser: argparse.ArgumentParser) -> None:
     baseline = "the baseline: a commit, tag or branch, or the digest of a definition (default: the last commit)"
     add_option(parser, "--against", "REF|DIGEST", baseline)
     add_option(parser, "--against-model", "MODEL", "the baseline's model (default: as the candidate)")
-    add_option(parser, "--budget-usd", "USD", "US dollars for the whole eval", default=MOST_USD, dest="most_usd")
+    add_option(parser, "--usd", "USD", "US dollars for the whole eval", default=MOST_USD, dest="most_usd")
     whole = "minutes for the whole eval, from this start on"
     add_option(parser, "--minutes", "N", whole, default=MOST_MINUTES, dest="most_minutes")
     add_option(parser, "--cases", "N", "most cases, always the same ones", default=MOST_CASES, dest="most_cases")
-    parser.add_argument(
-        "--budget-usd-per-run", dest="budget_usd", metavar="USD", help="US dollars for each run (default: 5)"
-    )
     add_switch(parser, "--collect", "run nothing; write cases from merged pull requests that bring tests")
     parser.add_argument(
         "--command",
@@ -66,7 +61,7 @@ def execute_eval(arguments: argparse.Namespace) -> int:
     """Run the eval, print the comparison, and return 1 if the candidate is worse."""
     for name in ("most_usd", "most_minutes", "most_cases"):
         if not getattr(arguments, name) > 0:
-            raise InputError("--budget-usd, --minutes and --cases must be more than 0.", hint="Leave one out.")
+            raise InputError("--usd, --minutes and --cases must be more than 0.", hint="Leave one out.")
     inputs = read_flags(arguments, agent=arguments.agent)
     request = request_from(arguments, inputs, trigger=Trigger(agent=arguments.agent, by_writer=True))
     if not inputs.run_folder:

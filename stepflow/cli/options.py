@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import get_args
+from typing import get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from stepflow.definition.builtin import BUILTIN, PREFIX
 from stepflow.definition.folder import find_agents
+from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.words import Permission
 from stepflow.errors import InputError
+from stepflow.run.start.input_values import InputMap, known_keys
 from stepflow.run.start.inputs import Inputs, read_inputs
 from stepflow.run.start.policy import VARIABLE
 from stepflow.run.start.server import VARIABLES, read_addresses
@@ -28,7 +31,7 @@ OWN_FORM = frozenset({"agent", "mode", "host", "issue", "many-issues", "policy"}
 GROUPS = {
     "checks": "what runs",
     "provider": "the model",
-    "max-iterations": "limits, checked before each turn",
+    "limits": "limits, checked before each turn",
     "github-token": "GitHub",
     "isolation": "the sandbox of tools and validators",
     "resume": "the run",
@@ -49,6 +52,9 @@ SECRETS = {
 #: Values of a type that an input does not accept: someone without permission to read cannot start anything.
 NOT_ACCEPTED = {"min-permission": Permission.NONE}
 
+#: A key of a map and its value. A dot in the key leads into a map: `headers.Authorization=…`.
+_PAIR = re.compile(r"(?P<key>[A-Za-z_][\w-]*)(?:\.(?P<inner>[\w-]+))?=(?P<value>.*)", re.DOTALL)
+
 #: Defaults that differ from the action: a run at a terminal only plans, and takes the isolation that the machine has.
 LOCAL_DEFAULTS = {"boundary": "dry-run", "isolation": "best-effort"}
 
@@ -56,9 +62,6 @@ LOCAL_DEFAULTS = {"boundary": "dry-run", "isolation": "best-effort"}
 def add_input_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that select the issue, and one flag per input."""
     parser.add_argument("--issue", metavar="N", help="number of the issue; its text comes from --issue-text")
-    parser.add_argument(
-        "--param", action="append", default=[], metavar="KEY=VALUE", help="a value for a parameter of the agent"
-    )
     add_flags(parser, [name for name, _field in _flags()])
 
 
@@ -104,6 +107,9 @@ def add_flags(parser: argparse.ArgumentParser, names: Collection[str]) -> None:
         flag, metavar, description = f"--{name}", _metavar(name, field), _help(name, field)
         if field.annotation is bool or bool in get_args(field.annotation):
             group.add_argument(flag, nargs="?", const="true", metavar=metavar, help=description)
+        elif (kind := _map_kind(field)) is not None:
+            each = group.add_argument(flag, action="append", metavar=metavar, help=description)
+            each.completer = lambda kind=kind, **_asked: [f"{key}=" for key in _keys(kind)]  # type: ignore[attr-defined]
         else:
             group.add_argument(flag, metavar=metavar, help=description)
 
@@ -125,9 +131,52 @@ def _metavar(name: str, field: FieldInfo) -> str:
     kinds = tuple(_kinds(field.annotation))
     if choices := next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, StrEnum)), None):
         return f"{{{','.join(choice for choice in choices if choice is not NOT_ACCEPTED.get(name))}}}"
-    if "-usd" in name:
-        return "USD"
+    if _map_kind(field) is not None:
+        return "KEY=VALUE"
     return "BOOL" if bool in kinds else "N" if int in kinds else name.rpartition("-")[2].upper()
+
+
+def _map_kind(field: FieldInfo) -> type[object] | None:
+    """Return the class of an input that is a map: `dict`, or one that knows its keys. None for any other input."""
+    kinds = (get_origin(each) or each for each in (field.annotation, *get_args(field.annotation)))
+    return next((each for each in kinds if isinstance(each, type) and issubclass(each, dict | InputMap)), None)
+
+
+def _keys(kind: type[object]) -> tuple[str, ...]:
+    return known_keys(kind) if issubclass(kind, InputMap) else ()
+
+
+def _read_map(name: str, kind: type[object], texts: Sequence[str]) -> str | JsonObject:
+    """Return the map that `key=value` texts form, or the only text, which may be YAML."""
+    pairs = [_PAIR.fullmatch(text) for text in texts]
+    if issubclass(kind, InputMap) and kind.text_key:
+        pairs = [pair if pair and pair["key"] in known_keys(kind) else None for pair in pairs]
+    if len(texts) == 1 and not pairs[0]:
+        return texts[0]
+    values: JsonObject = {}
+    for pair in pairs:
+        if not pair:
+            raise InputError(
+                f"--{name} is given more than once, and not as key=value each time.",
+                hint=f"Repeat `--{name} key=value`, or write one YAML map.",
+            )
+        inner = values.setdefault(pair["key"], {}) if pair["inner"] else None
+        if isinstance(inner, dict):
+            inner[pair["inner"]] = pair["value"]
+        else:
+            values[pair["key"]] = pair["value"]
+    return values
+
+
+def _take_flags(arguments: argparse.Namespace) -> JsonObject:
+    """Return what the flags say, by input."""
+    given: JsonObject = {}
+    for name, field in _flags():
+        value = getattr(arguments, name.replace("-", "_"), None)
+        if value is not None:
+            kind = _map_kind(field)
+            given[name] = _read_map(name, kind, value) if kind is not None else value
+    return given
 
 
 def _kinds(annotation: object) -> Iterator[object]:
@@ -139,21 +188,15 @@ def _kinds(annotation: object) -> Iterator[object]:
 
 def read_flags(arguments: argparse.Namespace, **own: str) -> Inputs:
     """Return the inputs set by flags. `own` are inputs that the command sets itself."""
-    given = {name: getattr(arguments, name.replace("-", "_"), None) for name, _field in _flags()}
     secrets = {name: os.environ.get(variable) for name, variable in SECRETS.items()}
-    flags = {name: value for name, value in given.items() if value is not None}
+    flags = _take_flags(arguments)
     values = {
         **LOCAL_DEFAULTS,
-        **read_addresses(os.environ, flags),
+        **read_addresses(os.environ, {name: value for name, value in flags.items() if isinstance(value, str)}),
         **{name: value for name, value in secrets.items() if value},
         **{name: value for name, value in flags.items() if name not in VARIABLES},
         "issue": getattr(arguments, "issue", None) or "",
         "policy": os.environ.get(VARIABLE, ""),
-        # The YAML map of `--parameters`. A `--param` overrides it.
-        "parameters": {
-            **read_inputs({"parameters": getattr(arguments, "parameters", None) or ""}).parameters,
-            **dict(_parameter(text) for text in getattr(arguments, "param", ())),
-        },
         **own,
     }
     return read_inputs(values)
@@ -164,19 +207,16 @@ def _flags() -> list[tuple[str, FieldInfo]]:
     return [(name, field) for name, field in fields if name not in OWN_FORM]
 
 
-def _parameter(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise InputError(f'--param "{text}" is not key=value.', hint="Write for example --param topic=parser.")
-    return name, value
-
-
 def close_process_to_others(arguments: argparse.Namespace) -> None:
     """Protect this process from other processes. A command with a secret calls this first. Because everybody can read a
     command line, a secret in it moves to the environment."""
     close_process()
-    given = {variable: getattr(arguments, name.replace("-", "_"), None) for name, variable in SECRETS.items()}
-    moved = {variable: value for variable, value in given.items() if value}
+    given = _take_flags(arguments)
+    moved = {
+        variable: value if isinstance(value := given[name], str) else compact(value)
+        for name, variable in SECRETS.items()
+        if given.get(name)
+    }
     if moved:
         words = without_secrets(sys.orig_argv)
         os.execve(sys.executable, words, {**os.environ, **moved, "PATH": arguments.path})  # noqa: S606 - this very program, with its own words

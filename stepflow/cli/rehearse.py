@@ -17,12 +17,10 @@ from stepflow.modes.rehearse import rehearse_agents
 from stepflow.report.document import rehearsal_json
 from stepflow.report.rehearsal import junit_xml, rehearsal_lines, rehearsed_lines
 from stepflow.run.clock import Cancellation
-from stepflow.run.start.inputs import COUNT_LIMITS
 
 #: Inputs that the user sets for a rehearsal. The scenario sets everything else.
 INPUTS = (
-    *(*COUNT_LIMITS, "timeout-minutes"),
-    *("isolation", "network", "allowed-hosts", "setup", "apt-packages", "pass-env", "mcp-secrets"),
+    *("limits", "isolation", "network", "allowed-hosts", "setup", "apt-packages", "pass-env", "mcp-secrets"),
     *("working-directory", "run-folder", "allow"),
 )
 NOT_WRITABLE = "Name a file in a folder that is there and that you may write to."

@@ -114,7 +114,7 @@ class Boundaries(FileModel):
     allowed_tools: list[str] | None = None
     permission_mode: Mode | None = None
     network: Annotated[Network, Strict(False)] | None = None
-    budget_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    max_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
 class Integrations(FileModel):

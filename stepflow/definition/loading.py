@@ -286,7 +286,7 @@ class _AgentLoader:
             allowed_tools=None if everything else frozenset(tools or ()) & frozenset(KNOWN_TOOL_NAMES),
             permission_mode=runner.boundaries.permission_mode or PermissionMode.ACCEPT_EDITS,
             network=runner.boundaries.network,
-            budget_usd=runner.boundaries.budget_usd,
+            max_usd=runner.boundaries.max_usd,
             anyone_may_start=file.started_by is not None,
             github=runner.integrations.github,
             mcp_servers=self.locked.servers if self.locked else (),

@@ -257,9 +257,9 @@ def _check_agent(agent: Agent) -> None:
     lacking: dict[Pointer, tuple[str, str]] = {}
     if boundaries.network is not Network.NONE:
         lacking[_BOUNDARIES / "network"] = ("its tools may reach the network", 'Write "network": "none".')
-    if boundaries.budget_usd is None:
-        fix = 'Write for example "budgetUsd": 0.05.'
-        lacking[_BOUNDARIES / "budgetUsd"] = ("a run has no budget of its own", fix)
+    if boundaries.max_usd is None:
+        fix = 'Write for example "maxUsd": 0.05.'
+        lacking[_BOUNDARIES / "maxUsd"] = ("a run has no budget of its own", fix)
     if others := [effect for effect in github.allowed_effects if effect not in _EFFECTS]:
         fix = 'Write "allowedEffects": ["comment", "labels"], or one of the two.'
         lacking[_GITHUB / "allowedEffects"] = (f"it may cause {list_words(others)}", fix)

@@ -222,7 +222,7 @@ class IssueCostSummed:
 
     usd: float
     at_least: bool
-    budget_usd: float
+    most_usd: float
     event: Literal["issue_cost_summed"] = "issue_cost_summed"
 
 

@@ -204,9 +204,9 @@ class Limits:
     usd: float | None = None
     #: Seconds since the epoch.
     deadline: float | None = None
-    #: Cost of the other runs on the issue if `usd` is what they left of `budget-usd-per-issue`; otherwise None.
+    #: Cost of the other runs on the issue if `usd` is what they left of `limits.usd-per-issue`; otherwise None.
     spent_before: float | None = None
-    #: Whether `usd` is the agent's own `budgetUsd`, which is less than what the inputs allow.
+    #: Whether `usd` is the agent's own `maxUsd`, which is less than what the inputs allow.
     usd_by_agent: bool = False
 
 

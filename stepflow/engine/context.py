@@ -144,9 +144,9 @@ def check_limits(state: RunState, limits: Limits, now: float, *, next_step: str 
     """Return the stop that a limit demands. Called before each iteration (with the step that would begin) and before
     each model turn (without one)."""
     if limits.deadline is not None and now >= limits.deadline:
-        return Stop(outcome=Outcome.TIMED_OUT, reason="the deadline passed (input timeout-minutes)")
+        return Stop(outcome=Outcome.TIMED_OUT, reason="the deadline passed (limits.minutes)")
     if limits.tokens is not None and state.usage.total >= limits.tokens:
-        used = f"{state.usage.total:,} of {limits.tokens:,} tokens are used (input budget-tokens)"
+        used = f"{state.usage.total:,} of {limits.tokens:,} tokens are used (limits.tokens)"
         return Stop(outcome=Outcome.BUDGET_EXHAUSTED, reason=used)
     if limits.usd is not None and state.cost_usd >= limits.usd:
         return Stop(outcome=Outcome.BUDGET_EXHAUSTED, reason=_describe_spending(state.cost_usd, limits.usd, limits))
@@ -155,7 +155,7 @@ def check_limits(state: RunState, limits: Limits, now: float, *, next_step: str 
         if limits.turns is not None and state.turns >= limits.turns:
             reached = f'step "{state.step_id}" took {count(limits.turns, "model turn")} (maxTurnsPerStep)'
     elif state.iteration >= limits.iterations:
-        reached = f"the limit of {count(limits.iterations, 'iteration')} is reached (max-iterations)"
+        reached = f"the limit of {count(limits.iterations, 'iteration')} is reached (limits.iterations)"
     elif limits.visits is not None and state.visits.get(next_step, 0) >= limits.visits:
         reached = f'step "{next_step}" has run {count(limits.visits, "time")} (maxVisitsPerStep)'
     return Stop(outcome=Outcome.LIMIT_REACHED, reason=reached) if reached else None
@@ -164,11 +164,11 @@ def check_limits(state: RunState, limits: Limits, now: float, *, next_step: str 
 def _describe_spending(cost: float, limit: float, limits: Limits) -> str:
     before = limits.spent_before
     if limits.usd_by_agent:
-        return f"{usd(cost)} of {usd(limit)} are spent (budgetUsd in agent.json)"
+        return f"{usd(cost)} of {usd(limit)} are spent (maxUsd in agent.json)"
     if before is None:
-        return f"{usd(cost)} of {usd(limit)} are spent (input budget-usd)"
+        return f"{usd(cost)} of {usd(limit)} are spent (limits.usd)"
     whole = f"{usd(before + cost)} of {usd(before + limit)} are spent by all runs on this issue"
-    return f"{whole}, {usd(cost)} of it by this one (input budget-usd-per-issue)"
+    return f"{whole}, {usd(cost)} of it by this one (limits.usd-per-issue)"
 
 
 #: Hexadecimal digits of a digest, which people copy into a comment.

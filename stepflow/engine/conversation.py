@@ -390,7 +390,7 @@ def _wait(context: FlowContext, fault: ModelFault, attempt: int) -> None:
     if retry_after is not None and retry_after > (LONGEST_ASKED if left is None else left):
         longest = f"a run without a deadline waits {LONGEST_ASKED:.0f} s at most"
         if left is not None:
-            longest = f"only {left:.0f} s are left before the deadline (input timeout-minutes)"
+            longest = f"only {left:.0f} s are left before the deadline (limits.minutes)"
         raise model_failed(_describe_fault(fault, f". It asks to wait {retry_after:.0f} s, but {longest}"))
     seconds = FIRST_WAIT * 2 ** (attempt - 1) if retry_after is None else retry_after
     seconds = seconds if left is None else min(seconds, left)

@@ -23,7 +23,8 @@ from stepflow.ports import Clock
 from stepflow.report.document import read_report
 from stepflow.report.safe_text import ADDRESS
 from stepflow.run.request import ProxyConfig
-from stepflow.run.start.inputs import Inputs, ManyIssuesInput
+from stepflow.run.start.input_maps import ManyIssuesInput
+from stepflow.run.start.inputs import Inputs
 from stepflow.run.start.server import check_addresses
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ def plan_issues(
 
 def batch_budget(inputs: Inputs) -> BatchBudget | None:
     """Return the budget for all issues together, if there is one."""
-    total = inputs.many_issues.budget_usd_total
-    return None if total is None else BatchBudget(total=total, each=inputs.budget_usd)
+    total = inputs.many_issues.usd_total
+    return None if total is None else BatchBudget(total=total, each=inputs.limits.usd)
 
 
 def matrix_entry(issue: PlannedIssue) -> JsonObject:

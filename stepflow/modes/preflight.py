@@ -217,15 +217,16 @@ def _exposures(request: RunRequest, agent: AgentDefinition) -> Iterator[Prefligh
 
 def _starters(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:
     """Yield who may start the agent, if its definition lets anyone do so."""
-    dollars, runs = request.inputs.budget_usd_per_day, request.inputs.runs_per_person_per_day
+    limits = request.inputs.limits
+    dollars, runs = limits.usd_per_day, limits.runs_per_person_per_day
     if agent.anyone_may_start and dollars and runs:
         check_counted_runs(request)
         yield ok(_STARTERS, f"anyone, within {usd(dollars)} a day and {count(runs, 'run')} a day of one person")
     elif agent.anyone_may_start:
         yield warning(
             _STARTERS,
-            "anyone, but without budget-usd-per-day and runs-per-person-per-day a run of somebody without write access "
-            "ends as misconfigured",
+            "anyone, but without limits.usd-per-day and limits.runs-per-person-per-day a run of somebody without write "
+            "access ends as misconfigured",
         )
 
 
@@ -418,12 +419,12 @@ def _check_prices(request: RunRequest, agent: AgentDefinition, models: tuple[str
     check_budget(agent, request.inputs)
     unpriced = [model for model in models if not is_priced(model, request.inputs.provider)]
     if unpriced:
-        tokens = f"budget-tokens ({request.inputs.budget_tokens:,}) applies instead of budget-usd"
+        tokens = f"limits.tokens ({request.inputs.limits.tokens:,}) applies instead of limits.usd"
         yield warning("price", f"of {', '.join(unpriced)} unknown; {tokens}")
     else:
-        budget = f"budget-usd is {usd(request.inputs.budget_usd)}"
-        if agent.budget_usd is not None:
-            budget += f", budgetUsd in agent.json {usd(agent.budget_usd)}; the lower one applies"
+        budget = f"limits.usd is {usd(request.inputs.limits.usd)}"
+        if agent.max_usd is not None:
+            budget += f", maxUsd in agent.json {usd(agent.max_usd)}; the lower one applies"
         yield ok("price", f"known; {budget}")
 
 

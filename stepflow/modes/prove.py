@@ -69,13 +69,13 @@ def prove(
                 note(line)
             change = read_change(repository, base, head, settings)
             clock = SystemClock()
-            deadline = Deadline(clock=clock, at=clock.now() + request.inputs.timeout_minutes * 60)
+            deadline = Deadline(clock=clock, at=clock.now() + request.inputs.limits.minutes * 60)
             install(request, MemoryJournal(clock), deadline)
             _test_sandbox(request, cancellation, note)
         trials = Trials(
             repository=repository,
             request=request,
-            commands=(in_shell(fill_command(command, change.tests), request.inputs.timeout_minutes * 60),),
+            commands=(in_shell(fill_command(command, change.tests), request.inputs.limits.minutes * 60),),
             cancellation=cancellation,
             ends=clock.now() + deadline.seconds_left(0),
             note=lambda tree: note(describe_trial(tree, change)),

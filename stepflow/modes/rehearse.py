@@ -44,10 +44,7 @@ from stepflow.sandbox.workspace import make_workspace, temporary_folder
 
 EXPECT = "expect"
 #: Inputs that a run without a real issue does not have.
-OF_GITHUB = (
-    *("issue_text", "record", "read_token", "runs_per_person_per_day"),
-    *("budget_usd_per_issue", "budget_usd_per_day", "budget_usd_per_month"),
-)
+OF_GITHUB = ("issue_text", "record", "read_token")
 #: The keys for a scenario without `expect`.
 USUAL = ("outcome", "steps", "validators", "effects")
 #: The limit for reading a file, in bytes.
@@ -303,6 +300,7 @@ def _request_of(request: RunRequest, listed: Listed, *, first: bool = True) -> R
         "provider": Provider.SCRIPTED,
         "scenario": listed.file,
         "boundary": BoundaryMode.DRY_RUN,
+        "limits": request.inputs.limits.of_one_run(),
         "apt_packages": request.inputs.apt_packages if first else (),
         **dict.fromkeys(("issue", "policy", *OF_GITHUB)),
         "resume": "never",

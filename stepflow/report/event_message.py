@@ -50,7 +50,7 @@ RETRY_SHOWN = 12
 FOLDED_DATA = ("output", "traceback")
 FOLDED_SHOWN = 400
 TONE_OF_LEVEL = {"info": Tone.PLAIN, "warning": Tone.WARNING, "error": Tone.BAD}
-OVER_BUDGET = ". No other run may begin on it: raise budget-usd-per-issue if the issue is worth it"
+OVER_BUDGET = ". No other run may begin on it: raise limits.usd-per-issue if the issue is worth it"
 
 
 def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911, PLR0912 - one case per event
@@ -81,7 +81,7 @@ def describe_event(event: events.Event) -> EventMessage | None:  # noqa: PLR0911
         case HostsRequested():
             return _describe_requests(event)
         case events.IssueCostSummed():
-            over = event.usd >= event.budget_usd
+            over = event.usd >= event.most_usd
             return fact_message(f"[Budget] {describe_issue_cost(event)}{OVER_BUDGET if over else ''}", is_warning=over)
         case events.BaseChecked():
             return _describe_base(event)

@@ -21,8 +21,8 @@ CHECKS = "validators run"
 BOUNDARY = "plans what to write to GitHub"
 OVER = "ends the run"
 STEP_SHOWN = 32
-#: The options that limit a run, other than its iterations.
-LIMIT_OPTIONS = ("budget-usd", "budget-tokens", "timeout-minutes")
+#: The limits of a run in its options, other than its iterations.
+LIMITS_SHOWN = ("usd", "tokens", "minutes")
 #: Tones of lines that are not indented, because they are not inside a step.
 OUTSIDE = (Tone.RUN, Tone.STEP, Tone.STEP_END)
 #: Tones of lines inside a fold.
@@ -203,7 +203,8 @@ class RunLog:
 
 def _limits_of(started: events.RunStarted, began: float) -> Limits:
     """Return the limits of a run that another process drives, from its options."""
-    options = (started.options.get(name) for name in LIMIT_OPTIONS)
+    limits = started.options.get("limits")
+    options = (limits.get(name) if isinstance(limits, dict) else None for name in LIMITS_SHOWN)
     usd_most, tokens, minutes = (float(each) if isinstance(each, int | float) else None for each in options)
     return Limits(
         iterations=started.max_iterations,

@@ -79,7 +79,7 @@ def describe_hosts(hosts: Iterable[HostRequests]) -> str:
 def describe_issue_cost(event: IssueCostSummed) -> str:
     """Return the total cost and the budget, as text."""
     spent = Spent(usd=event.usd, at_least=event.at_least)
-    return f"all runs on this issue: {spent} of {usd(event.budget_usd)}"
+    return f"all runs on this issue: {spent} of {usd(event.most_usd)}"
 
 
 def describe_changes(changes: DiffStat | None) -> str:
@@ -150,7 +150,7 @@ ADVICE: dict[Outcome, str] = {
         "Raise the budget that the reason names, choose a cheaper `model`, or split the issue. Then {again}."
     ),
     Outcome.TIMED_OUT: (
-        "Raise `timeout-minutes`, and the job's own `timeout-minutes` above it, or split the issue. Then {again}."
+        "Raise `limits.minutes`, and the job's own `timeout-minutes` above it, or split the issue. Then {again}."
     ),
     Outcome.CANCELLED: (
         "The run was stopped from outside; the journal in its run folder shows how far it got. To start over, {again}."

@@ -80,10 +80,10 @@ def check_caps(request: RunRequest, agent: AgentDefinition, now: float, *, is_re
     of that for somebody without write access.
     """
     inputs, token = request.inputs, request.inputs.read_token
-    if token is None and inputs.has_caps:
+    if token is None and inputs.limits.sum_runs:
         raise InputError(
-            "The inputs `budget-usd-per-day`, `budget-usd-per-month` and `runs-per-person-per-day` need a read-token, "
-            "with which comments are read.",
+            "The limits `usd-per-day`, `usd-per-month` and `runs-per-person-per-day` need a read-token, with which "
+            "comments are read.",
             hint="Pass `read-token: ${{ github.token }}`.",
         )
     if token is None or is_resumed:
@@ -91,22 +91,22 @@ def check_caps(request: RunRequest, agent: AgentDefinition, now: float, *, is_re
     with closing(repository_reader(request, token.get_secret_value())) as reader, refused_if_silent():
         as_writer = boundary_settings(replace(request, anyone_may_start=False))
         is_stranger = agent.anyone_may_start and check_actor(reader, as_writer) is not None
-        lacks_cap = inputs.budget_usd_per_day is None or inputs.runs_per_person_per_day is None
+        lacks_cap = inputs.limits.usd_per_day is None or inputs.limits.runs_per_person_per_day is None
         if is_stranger and lacks_cap and inputs.provider is not Provider.SCRIPTED:
             raise InputError(
-                f"Anyone may start {agent.name}, so its workflow must set `budget-usd-per-day` and "
+                f"Anyone may start {agent.name}, so its workflow must set the limits `usd-per-day` and "
                 "`runs-per-person-per-day`.",
-                hint="Set both, for example to 2 and 5.",
+                hint="Set both in `limits`, for example to 2 and 5.",
             )
         if reason := _objection_to_comment(reader, request, agent):
             hint = "Write the command again if a run is wanted."
             raise BeyondCap(reason, hint=hint) if is_stranger else Refused(reason, hint=hint)
-        if not inputs.has_caps:
+        if not inputs.limits.sum_runs:
             return
         past = _read_past(reader, request, agent, datetime.fromtimestamp(now, UTC))
     for period in Period:
         if reason := describe_reached_cap(inputs, agent, request.trigger, past, period):
-            hint = f"Start the run again {_NEXT[period]} (UTC), or raise the input."
+            hint = f"Start the run again {_NEXT[period]} (UTC), or raise the limit."
             raise BeyondCap(reason, hint=hint) if is_stranger else Refused(reason, hint=hint)
 
 
@@ -139,7 +139,7 @@ def _read_past(reader: RepositoryReader, request: RunRequest, agent: AgentDefini
     """Read the day of the repository until now, or its month if that has a cap."""
     inputs, trigger, job = request.inputs, request.trigger, _read_job(request.environment)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    since = midnight if inputs.budget_usd_per_month is None else midnight.replace(day=1)
+    since = midnight if inputs.limits.usd_per_month is None else midnight.replace(day=1)
     viewer, listed = reader.viewer(), reader.comments_since(since)
     comments = [each for each in listed if each.author_id != viewer.id and each.created_at >= since]
     if agent.anyone_may_start and job:
@@ -176,7 +176,7 @@ def _written_before(trigger: Trigger, starts: Sequence[RunStart], comments: list
 
 def describe_reached_cap(inputs: Inputs, agent: AgentDefinition, trigger: Trigger, past: Past, period: Period) -> str:
     """Say which cap of the period leaves nothing for the run of this trigger; empty if none does."""
-    name, most = period.of(past.day), inputs.runs_per_person_per_day
+    name, most = period.of(past.day), inputs.limits.runs_per_person_per_day
     starts = [start for start in past.starts if period.of(start.day) == name]
     withdrawn = [start for start in past.withdrawn if period.of(start.day) == name]
     admitted, of_person = list[RunStart](), Counter[tuple[str, str]]()
@@ -185,8 +185,9 @@ def describe_reached_cap(inputs: Inputs, agent: AgentDefinition, trigger: Trigge
             admitted.append(start)
             of_person[start.day, start.person] += 1
     if trigger.start_kind and most is not None and of_person[past.day, trigger.actor] >= most:
-        return f"{trigger.actor} has started {count(most, 'run')} today, and runs-per-person-per-day allows no more."
-    cap = inputs.budget_usd_per_day if period is Period.DAY else inputs.budget_usd_per_month
+        started = f"{trigger.actor} has started {count(most, 'run')} today"
+        return f"{started}, and limits.runs-per-person-per-day allows no more."
+    cap = inputs.limits.usd_per_day if period is Period.DAY else inputs.limits.usd_per_month
     if cap is None:
         return ""
     costs = {(by, issue): cost for (by, issue, its), cost in past.costs.items() if its == name}
@@ -198,7 +199,7 @@ def describe_reached_cap(inputs: Inputs, agent: AgentDefinition, trigger: Trigge
         return ""
     return (
         f"{usd(spent)} are spent {_NOW[period]} and {usd(kept)} are kept for {count(silent.total(), 'run')} whose cost "
-        f"is not known. Of {usd(cap)} (budget-usd-per-{period}) that leaves less than this run's budget of "
+        f"is not known. Of {usd(cap)} (limits.usd-per-{period}) that leaves less than this run's budget of "
         f"{usd(budget)}."
     )
 

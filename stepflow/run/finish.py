@@ -204,10 +204,10 @@ ROUNDING = 0.00001
 
 def _report_issue_cost(run: Run, spent: Spent | None) -> None:
     """Record the cost of all runs on an issue that has a budget. `spent` is None if nobody looked."""
-    budget = run.request.inputs.budget_usd_per_issue
+    budget = run.request.inputs.limits.usd_per_issue
     if budget is None or spent is None:
         return
-    run.journal.append(IssueCostSummed(usd=spent.usd, at_least=spent.at_least, budget_usd=budget))
+    run.journal.append(IssueCostSummed(usd=spent.usd, at_least=spent.at_least, most_usd=budget))
     before = spent.usd - run.cost.usd
     seen_before = run.prepared.spent
     if seen_before is not None and before > seen_before.usd + ROUNDING:

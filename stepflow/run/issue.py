@@ -221,7 +221,7 @@ def _read(reader: GitHubReader, request: RunRequest, known: Issue | None, number
 
 
 def _read_spent(reader: GitHubReader, request: RunRequest, issue: Issue | None) -> Spent | None:
-    limited = request.inputs.budget_usd_per_issue is not None
+    limited = request.inputs.limits.usd_per_issue is not None
     return reader.spent(issue.number, run=request.run_id) if issue and limited else None
 
 

@@ -239,7 +239,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     may_resume = inputs.names_run or request.folder.exists()
     previous = find_previous_run(request, agent, args, issue) if may_resume else None
     resumed_run = previous if previous and not previous.problem else None
-    if inputs.has_caps or agent.anyone_may_start:
+    if inputs.limits.sum_runs or agent.anyone_may_start:
         check_caps(request, agent, now, is_resumed=resumed_run is not None)
     approver = check_reply(request, agent, resumed_run) if resumed_run else Permission.NONE
     with ExitStack() as opened:
@@ -276,7 +276,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             notes=(*unset_variables(request), *network, *subject.notes, *warnings),
             model=recording or model,
             recording=recording,
-            limits=inputs.limits(agent, now=now, spent=subject.spent or (Spent() if resumed_run else None)),
+            limits=inputs.run_limits(agent, now=now, spent=subject.spent or (Spent() if resumed_run else None)),
             verdict=verdict,
             spent=subject.spent,
             resources=opened.pop_all(),

@@ -332,15 +332,15 @@ def check_boundary(request: RunRequest) -> None:
 def check_budget(agent: AgentDefinition, inputs: Inputs) -> None:
     """A budget in dollars needs models with known prices. Tokens may replace it, unless a policy sets it."""
     in_policy = inputs.policy is not None and inputs.policy.limits_dollars
-    if inputs.provider is Provider.SCRIPTED or (inputs.budget_tokens is not None and not in_policy):
+    if inputs.provider is Provider.SCRIPTED or (inputs.limits.tokens is not None and not in_policy):
         return
     models = {rung.model for ladder in agent.ladders(inputs.model).values() for rung in ladder.rungs}
     if unpriced := sorted(model for model in models if not is_priced(model, inputs.provider)):
         raise InputError(
-            f"The price of the model {', '.join(unpriced)} is not known, so budget-usd cannot be enforced.",
+            f"The price of the model {', '.join(unpriced)} is not known, so limits.usd cannot be enforced.",
             hint="Choose a model with a known price."
             if in_policy
-            else "Set budget-tokens as well, or choose a model with a known price.",
+            else "Set limits.tokens as well, or choose a model with a known price.",
         )
 
 

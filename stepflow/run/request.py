@@ -182,7 +182,7 @@ class RunRequest:
 
 def with_retries(request: RunRequest, clock: Clock, note: Callable[[str], None]) -> RunRequest:
     """Return the request with a policy that retries calls to GitHub until the deadline of a run that starts now."""
-    deadline = clock.now() + request.inputs.timeout_minutes * 60
+    deadline = clock.now() + request.inputs.limits.minutes * 60
     return replace(request, retry_policy=RetryPolicy.of(clock, deadline, note))
 
 

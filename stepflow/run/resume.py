@@ -309,7 +309,7 @@ def _is_sound(event: events.Event, iteration: int) -> bool:  # noqa: PLR0911 - o
         case events.SnapshotTaken():
             return bool(SNAPSHOT.fullmatch(event.name))
         case events.IssueCostSummed():
-            return min(event.usd, event.budget_usd) >= 0
+            return min(event.usd, event.most_usd) >= 0
         case events.EffectApplied() | events.FailureReported():
             fits = ((event.url, ADDRESS), (event.branch, BRANCH), (event.commit, COMMIT))
             return all(not text or shape.fullmatch(text) for text, shape in fits)

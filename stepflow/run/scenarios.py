@@ -22,10 +22,9 @@ from stepflow.domain.reports.report import RunReport
 from stepflow.domain.words import FailureAction, Outcome
 from stepflow.errors import InputError
 from stepflow.model.scenario import Expect, Scenario, ValidatorWord
-from stepflow.run.start.inputs import COUNT_LIMITS, Inputs
+from stepflow.run.start.inputs import Inputs
 
 MAX_BYTES = 4 * 1024 * 1024
-_COUNTS = {name.replace("-", "_") for name in COUNT_LIMITS}
 _HINT = (
     "A scenario has `turns` or `steps`, and may have `params`, `issue` and `expect`; a turn has `tools`, `output`, "
     "`text`, `error` or `repeat`, and may have `expect_step` and `expect_prompt`."
@@ -191,7 +190,7 @@ def _replayed_outcome(report: RunReport, inputs: Inputs) -> Outcome | None:
         case Outcome.REFUSED:
             return Outcome.REFUSED if report.history else None
         case Outcome.LIMIT_REACHED:
-            return None if inputs.model_dump(include=_COUNTS, exclude_none=True) else Outcome.LIMIT_REACHED
+            return None if inputs.limits.iterations else Outcome.LIMIT_REACHED
         case outcome:
             return None if outcome in UNFINISHED else outcome
 

@@ -197,7 +197,7 @@ def toolbox_in_copy(
     clock = SystemClock()
     with committed_copy(request, cancellation, note) as copy:
         copied = request_in_copy(request, copy)
-        deadline = Deadline(clock=clock, at=clock.now() + request.inputs.timeout_minutes * 60)
+        deadline = Deadline(clock=clock, at=clock.now() + request.inputs.limits.minutes * 60)
         journal = MemoryJournal(clock)
         with cancellation.obeyed():
             install(copied, journal, deadline)

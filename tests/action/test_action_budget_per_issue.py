@@ -1,4 +1,4 @@
-"""`budget-usd-per-issue`: what all runs on an issue may cost, kept in the run's comment; and the ledger of them."""
+"""`limits.usd-per-issue`: what all runs on an issue may cost, kept in the run's comment; and the ledger of them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def issue_cost(done: Invocation) -> str:
 
 def test_without_a_read_token_the_sum_is_told_and_not_asked_for_before_the_closing(world: World) -> None:
     spent_earlier(world, 19.99)
-    done = world.run(solve(), by_owner(), budget_usd_per_issue="20", read_token="")
+    done = world.run(solve(), by_owner(), limits={"usd-per-issue": 20}, read_token="")
     assert (done.outputs["outcome"], set(world.requests_before_turn)) == ("completed", {0}), done.log
     cost = float(done.outputs["cost-usd"])
     assert marker(world).cost.usd == pytest.approx(19.99 + cost, abs=1e-5)
@@ -68,22 +68,22 @@ def test_without_the_input_the_sum_is_kept_and_not_told(world: World) -> None:
 
 def test_a_run_gets_what_the_earlier_ones_left(reading: World) -> None:
     spent_earlier(reading, 19.992)
-    done = reading.run(solve(), budget_usd_per_issue="20")
+    done = reading.run(solve(), limits={"usd-per-issue": 20})
     assert (done.outputs["outcome"], done.exit_code) == ("budget_exhausted", 1), done.log
     assert 1 <= len(reading.model.bodies) < 5
     cost = float(done.outputs["cost-usd"])
     reason = f"${19.992 + cost:.2f} of $20.00 are spent by all runs on this issue, ${cost:.4f} of it by this one"
     assert reason in done.outputs["reason"]
-    assert "input budget-usd-per-issue" in done.outputs["reason"]
+    assert "(limits.usd-per-issue)" in done.outputs["reason"]
     (comment,) = reading.comments()
-    assert "budget-usd-per-issue" in comment
+    assert "limits.usd-per-issue" in comment
     assert marker(reading).cost.usd == pytest.approx(19.992 + cost, abs=1e-5)
 
 
 def test_when_nothing_is_left_nothing_is_spent(reading: World) -> None:
     spent = 20.0
     spent_earlier(reading, spent)
-    done = reading.run(solve(), budget_usd_per_issue="20")
+    done = reading.run(solve(), limits={"usd-per-issue": 20})
     assert (done.outputs["outcome"], done.exit_code) == ("budget_exhausted", 1), done.log
     assert (reading.model.bodies, done.outputs["cost-usd"]) == ([], "0.000000")
     assert f"${spent:.2f} of $20.00 are spent by all runs on this issue" in done.outputs["reason"]
@@ -91,23 +91,23 @@ def test_when_nothing_is_left_nothing_is_spent(reading: World) -> None:
 
 
 def test_a_smaller_budget_of_the_run_itself_stays(reading: World) -> None:
-    done = reading.run(solve(), budget_usd_per_issue="20", budget_usd="0.001")
-    assert "(input budget-usd)" in done.outputs["reason"]
+    done = reading.run(solve(), limits={"usd-per-issue": 20, "usd": 0.001})
+    assert "(limits.usd)" in done.outputs["reason"]
 
 
 def test_a_marker_by_another_account_never_counts(reading: World) -> None:
     for author in ("eve", "bob", "other[bot]"):
         spent_earlier(reading, 500, by=author)
-    done = reading.run(solve(), budget_usd_per_issue="20")
+    done = reading.run(solve(), limits={"usd-per-issue": 20})
     assert done.outputs["outcome"] == "completed", done.log
     assert marker(reading).cost.usd < 1
 
 
 def test_a_run_that_fails_adds_its_cost(reading: World) -> None:
-    first = reading.run(GIVES_UP, budget_usd_per_issue="20")
+    first = reading.run(GIVES_UP, limits={"usd-per-issue": 20})
     assert first.outputs["outcome"] != "completed"
     again(reading)
-    second = reading.run(solve(), budget_usd_per_issue="20")
+    second = reading.run(solve(), limits={"usd-per-issue": 20})
     costs = [float(done.outputs["cost-usd"]) for done in (first, second)]
     assert min(costs) > 0
     assert marker(reading).cost.usd == pytest.approx(sum(costs), abs=1e-5)
@@ -117,14 +117,14 @@ def test_a_run_that_fails_adds_its_cost(reading: World) -> None:
 
 def test_a_broken_boundary_counts_its_run_once(reading: World) -> None:
     reading.github.fail("POST", r"/issues/7/labels$", 403, times=9)
-    done = reading.run(solve(), budget_usd_per_issue="20")
+    done = reading.run(solve(), limits={"usd-per-issue": 20})
     assert done.outputs["outcome"] == "boundary_failed"
     assert marker(reading).cost.usd == pytest.approx(float(done.outputs["cost-usd"]), abs=1e-5)
 
 
 def test_turns_without_a_known_price_make_the_sum_a_least(reading: World) -> None:
     spent_earlier(reading, 1.5, at_least=True)
-    done = reading.run(solve(), budget_usd_per_issue="20")
+    done = reading.run(solve(), limits={"usd-per-issue": 20})
     assert issue_cost(done).startswith("all runs on this issue: at least $1.5")
     assert marker(reading).cost.at_least
 
@@ -132,7 +132,7 @@ def test_turns_without_a_known_price_make_the_sum_a_least(reading: World) -> Non
 def test_a_read_token_of_another_account_is_told_when_it_hid_earlier_costs(reading: World) -> None:
     reading.github.state.reader = ("carol", 77)
     spent_earlier(reading, 500)
-    done = reading.run(solve(), budget_usd_per_issue="20")
+    done = reading.run(solve(), limits={"usd-per-issue": 20})
     assert done.outputs["outcome"] == "completed", done.log
     assert "all runs on this issue: $500." in done.log
     assert "read-token belongs to another account than github-token" in done.log
@@ -140,10 +140,10 @@ def test_a_read_token_of_another_account_is_told_when_it_hid_earlier_costs(readi
 
 def test_a_run_that_goes_on_counts_its_own_part_once_and_what_others_spent_meanwhile(reading: World) -> None:
     folder = str(reading.runner.folder / "mine")
-    first = reading.run([understood()], run_folder=folder, max_iterations="1")
+    first = reading.run([understood()], run_folder=folder, limits={"iterations": 1})
     assert first.outputs["outcome"] == "limit_reached", first.log
     own = marker(reading)
-    again = reading.run(solve()[1:], run_folder=folder, budget_usd_per_issue="20")
+    again = reading.run(solve()[1:], run_folder=folder, limits={"usd-per-issue": 20})
     assert again.outputs["outcome"] == "completed", again.log
     assert marker(reading).run == own.run
     assert marker(reading).cost.usd == pytest.approx(float(again.outputs["cost-usd"]), abs=1e-5)
@@ -151,24 +151,24 @@ def test_a_run_that_goes_on_counts_its_own_part_once_and_what_others_spent_meanw
 
 def test_a_run_that_goes_on_is_held_to_what_others_left_meanwhile(reading: World) -> None:
     folder = str(reading.runner.folder / "mine")
-    first = reading.run([understood()], run_folder=folder, max_iterations="1")
+    first = reading.run([understood()], run_folder=folder, limits={"iterations": 1})
     assert first.outputs["outcome"] == "limit_reached", first.log
     spent_earlier(reading, 25)
     requests = len(reading.model.bodies)
-    again = reading.run(solve()[1:], run_folder=folder, budget_usd_per_issue="20")
+    again = reading.run(solve()[1:], run_folder=folder, limits={"usd-per-issue": 20})
     assert again.outputs["outcome"] == "budget_exhausted", again.log
     assert len(reading.model.bodies) == requests
 
 
 @pytest.mark.parametrize(
     ("agent", "given", "setting"),
-    [(0.001, "5", "budgetUsd in agent.json"), (5, "0.001", "input budget-usd"), (0.001, "0.001", "input budget-usd")],
+    [(0.001, "5", "maxUsd in agent.json"), (5, "0.001", "(limits.usd)"), (0.001, "0.001", "(limits.usd)")],
 )
 def test_the_lower_of_the_agents_budget_and_the_input_ends_a_run(
     world: World, agent: float, given: str, setting: str
 ) -> None:
-    world.edit("agent.json", lambda document: document["runner"].update(boundaries={"budgetUsd": agent}))
-    done = world.run(solve(), budget_usd=given)
+    world.edit("agent.json", lambda document: document["runner"].update(boundaries={"maxUsd": agent}))
+    done = world.run(solve(), limits={"usd": given})
     assert (done.outputs["outcome"], len(world.model.bodies)) == ("budget_exhausted", 1), done.log
     assert f"of $0.0010 are spent ({setting})" in done.outputs["reason"]
 

@@ -159,7 +159,7 @@ def test_a_tool_in_flight_at_the_deadline_is_ended_and_the_work_is_kept_if_wante
     done = world.run(reply, on_failure=on_failure)
     assert time.monotonic() - began < 100
     assert (done.exit_code, done.outputs["outcome"]) == (1, "timed_out"), done.log
-    assert "the deadline passed (input timeout-minutes)" in done.outputs["reason"]
+    assert "the deadline passed (limits.minutes)" in done.outputs["reason"]
     call = [line for line in world.events(done) if line["event"] == "tool_call"][-1]
     assert "timed out after" in call["output"]
     assert call["input"] == {"command": f"sleep {SLEEP}"}

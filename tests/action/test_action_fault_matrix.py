@@ -84,7 +84,7 @@ FAULTS = {
         slept=(1, 10, 20),
         tries=3,
     ),
-    "429, retry-after forever": lasting(limited("1000000"), "asks to wait 1000000 s", "timeout-minutes"),
+    "429, retry-after forever": lasting(limited("1000000"), "asks to wait 1000000 s", "limits.minutes"),
     "429, until the deadline": Fault(
         always=limited("1200"), outcome="model_failed", slept=(1200, 1200), tries=3, words=("It asks to wait 1200 s",)
     ),
@@ -101,8 +101,8 @@ FAULTS = {
         outcome="timed_out",
         slept=(5, 10, 20, 20),
         tries=4,
-        words=("timeout-minutes",),
-        inputs=(("timeout_minutes", "1"),),
+        words=("limits.minutes",),
+        inputs=(("limits", "minutes: 1"),),
     ),
     "502, a web page": passing(Failure(status=502, page="<!doctype html><h1>Bad gateway</h1>")),
     "connection dropped": passing(Drop()),

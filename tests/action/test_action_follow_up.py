@@ -178,10 +178,10 @@ def test_a_command_brings_its_own_words(opened: World) -> None:
 
 def test_rounds_are_counted_by_what_was_pushed_and_end(opened: World) -> None:
     for number in range(2):
-        done = follow_up(opened, improve(f"hello, world {number}"), max_rounds="2")
+        done = follow_up(opened, improve(f"hello, world {number}"), limits={"rounds": 2})
         assert done.outputs["outcome"] == "completed", done.log
     opened.model.requests.clear()
-    over = follow_up(opened, [], max_rounds="2")
+    over = follow_up(opened, [], limits={"rounds": 2})
     assert (over.outputs["outcome"], opened.model.requests) == ("refused", []), over.log
     assert f"2 follow-ups have pushed to pull request #{PULL}" in over.outputs["reason"]
     (comment,) = opened.comments()

@@ -228,7 +228,7 @@ def test_an_anonymous_reader_asks_again(world: World) -> None:
 
 def test_what_other_runs_have_cost_is_asked_again(world: World) -> None:
     world.github.fail("POST", "viewer", **WRONG_IN_GRAPHQL)
-    done = dispatched(world, budget_usd_per_issue="5", budget_usd="2")
+    done = dispatched(world, limits={"usd-per-issue": 5, "usd": 2})
     assert done.outputs["outcome"] == "completed", done.log
 
 
@@ -269,7 +269,7 @@ def test_a_limit_that_graphql_names_in_a_header_is_waited_out(opened: World) -> 
 
 def test_nobody_waits_beyond_the_deadline(world: World) -> None:
     world.github.fail("GET", "/permission$", 403, times=99, message=SECONDARY, headers={"retry-after": "600"})
-    done = dispatched(world, timeout_minutes="5")
+    done = dispatched(world, limits={"minutes": 5})
     assert (done.exit_code, done.outputs["outcome"]) == (1, "refused"), done.log
     assert world.clock.slept == []
     assert world.model.bodies == []

@@ -34,14 +34,14 @@ def refused(done: Invocation, *words: str) -> bool:
 # limits
 
 
-def test_timeout_minutes_ends_the_run_before_the_next_turn(world: World) -> None:
+def test_the_limit_of_minutes_ends_the_run_before_the_next_turn(world: World) -> None:
     replies = iter(solve())
 
     def slow(_body: dict):
         world.clock.sleep(61)
         return next(replies)
 
-    done = world.run(slow, timeout_minutes="1")
+    done = world.run(slow, limits={"minutes": 1})
     assert (done.outputs["outcome"], done.exit_code) == ("timed_out", 1)
 
 

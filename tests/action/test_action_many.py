@@ -211,16 +211,16 @@ def test_a_policy_ends_a_plan_before_anything_is_asked(
         ("20", "", [7, 8, 9, 10, 11, 12], "19.4"),
         ("0.09", "", [], "0.09"),
         ("0", "", [], "0.0"),
-        ("0.3", "budget-usd: 0.15", [7, 8, 9], "0.0"),
-        ("0.3", "budget-usd: 0.05", [7, 8, 9, 10, 11, 12], "0.00"),
+        ("0.3", "limits: {usd: 0.15}", [7, 8, 9], "0.0"),
+        ("0.3", "limits: {usd: 0.05}", [7, 8, 9, 10, 11, 12], "0.00"),
     ],
 )
 def test_a_page_has_as_many_issues_as_the_budget_for_all_covers(
     world: World, given: str, policy: str, planned: list[int], left: str
 ) -> None:
     add_issues(world, range(8, 13))
-    world.runner.inputs |= {"budget-usd": "0.1", "policy": policy}
-    done = plan(world, **{"budget-usd-total": given})
+    world.runner.inputs |= {"limits": {"usd": 0.1}, "policy": policy}
+    done = plan(world, **{"usd-total": given})
     assert (numbers(done), done.outputs["budget-left"]) == (planned, left)
     assert done.outputs["plan-next"] == (str(planned[-1]) if planned and planned[-1] < 12 else "")
     if not planned:
@@ -243,8 +243,8 @@ def test_five_thousand_issues_never_cost_more_than_their_budget_and_none_is_take
         left, cost, before = total, Decimal(), len(taken)
         while True:
             page += 1
-            given = {"after": after, "budget-usd-total": f"{left:f}"}
-            world.runner.inputs["budget-usd"] = str(each)
+            given = {"after": after, "usd-total": f"{left:f}"}
+            world.runner.inputs["limits"] = f"usd: {each}"
             planned = plan(world, **given)
             entries = numbers(planned)
             assert len(entries) <= min(MATRIX, left // each)
@@ -267,7 +267,7 @@ def test_five_thousand_issues_never_cost_more_than_their_budget_and_none_is_take
             if page == 3:
                 left = Decimal(planned.outputs["budget-left"])
             else:
-                asked = f"from: {folder}\nissues: {json.dumps(entries)}\nbudget-usd-total: {left:f}"
+                asked = f"from: {folder}\nissues: {json.dumps(entries)}\nusd-total: {left:f}"
                 done = world.runner.run({}, name="schedule", mode="gather", many_issues=asked)
                 left -= counted
                 assert Decimal(done.outputs["budget-left"]) == left, done.log

@@ -214,7 +214,7 @@ def test_a_secret_that_is_missing_or_wrong_is_said_before_anything_starts(world:
 def test_a_run_that_stops_in_a_step_with_a_server_goes_on_with_a_new_one(world: World) -> None:
     with_server(world, LOCAL)
     folder = str(world.runner.folder / "mine")
-    first = world.run([asks("search", query="loops"), bash("true")], run_folder=folder, budget_tokens="1")
+    first = world.run([asks("search", query="loops"), bash("true")], run_folder=folder, limits={"tokens": 1})
     assert first.outputs["outcome"] == "budget_exhausted", first.log
     done = world.run([asks("search", query="more"), *solve()], run_folder=folder)
     assert done.outputs["outcome"] == "completed", done.log

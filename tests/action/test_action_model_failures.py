@@ -123,7 +123,7 @@ def test_a_model_that_calls_tools_forever_is_stopped(world: World) -> None:
 
 
 def test_two_megabytes_of_prose_are_an_answer_without_an_object(world: World) -> None:
-    done = world.run(lambda _: says("blah " * 400_000), budget_usd="1000")
+    done = world.run(lambda _: says("blah " * 400_000), limits={"usd": 1000})
     assert_told(world, done, "routing_failed", "no JSON object")
     assert_small(world, done)
 

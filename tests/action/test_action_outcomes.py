@@ -105,10 +105,10 @@ def test_a_model_that_gives_up_is_quoted(world: World) -> None:
 
 
 def test_the_iteration_limit_is_named_with_the_input_that_raises_it(world: World) -> None:
-    done = world.run([understood(), *[WORK_ON] * 9], max_iterations="3")
+    done = world.run([understood(), *[WORK_ON] * 9], limits={"iterations": 3})
     assert_ended(world, done, "limit_reached")
     assert (done.outputs["iterations"], len(world.model.bodies)) == ("3", 3)
-    assert "max-iterations" in world.comments()[0]
+    assert "limits.iterations" in world.comments()[0]
     assert world.wrote_nothing(but_comments=1)
 
 
@@ -120,9 +120,9 @@ def test_visits_of_one_step_are_limited(world: World) -> None:
     assert len(world.model.bodies) == 3
 
 
-@pytest.mark.parametrize("budget", [{"budget_tokens": "1500"}, {"budget_usd": "0.007"}])
+@pytest.mark.parametrize("budget", [{"tokens": 1500}, {"usd": 0.007}])
 def test_a_budget_stops_the_run_before_the_next_turn(world: World, budget: dict[str, str]) -> None:
-    done = world.run([understood(), *[WORK_ON] * 9], **budget)
+    done = world.run([understood(), *[WORK_ON] * 9], limits=budget)
     assert_ended(world, done, "budget_exhausted")
     assert next(iter(budget)).replace("_", "-") in done.outputs["reason"]
     assert len(world.model.bodies) == 2
@@ -235,7 +235,7 @@ def test_a_sandbox_that_cannot_be_closed_ends_the_run_with_the_place_of_its_comm
 
 def test_unfinished_work_can_be_kept_on_a_branch(world: World) -> None:
     script = [understood(), bash(f"echo hullo > greeting.txt && {COMMIT}"), *[WORK_ON] * 9]
-    done = world.run(script, max_iterations="2", on_failure="push-branch")
+    done = world.run(script, limits={"iterations": 2}, on_failure="push-branch")
     assert_ended(world, done, "limit_reached")
     branch = done.outputs["branch"]
     assert branch.startswith("stepflow/fixer/run-1001-1")

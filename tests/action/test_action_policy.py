@@ -44,15 +44,16 @@ def test_the_off_switch_and_the_list_of_people_stop_a_run_before_any_request(
 
 
 def test_the_first_line_of_a_run_tells_the_policy_and_the_options_are_narrowed(world: World) -> None:
-    policy = {"models": ["opus"], "network": "none", "budget-usd": 2, "min-permission": "triage"}
-    done = run(world, policy, budget_usd="9")
+    policy = {"models": ["opus"], "network": "none", "limits": {"usd": 2}, "min-permission": "triage"}
+    done = run(world, policy, limits={"usd": 9})
     assert done.outputs["outcome"] == "aborted", done.log
     first, started = world.events(done)[:2]
-    told = "models: opus; network: none; budget-usd: $2.00; min-permission: triage"
+    told = "models: opus; network: none; limits.usd: $2.00; min-permission: triage"
     assert first["message"] == f"[Policy] {told}"
     assert next(line for line in done.log.splitlines() if not line.startswith("::")).endswith(f"[Policy] {told}")
-    options = {name: started["options"][name] for name in ("network", "budget-usd", "min-permission")}
-    assert options == {"network": "none", "budget-usd": 2, "min-permission": "write"}
+    options = {name: started["options"][name] for name in ("network", "min-permission")}
+    assert options == {"network": "none", "min-permission": "write"}
+    assert started["options"]["limits"]["usd"] == 2
 
 
 def test_an_agent_runs_in_the_version_that_the_policy_names(world: World) -> None:
@@ -93,15 +94,15 @@ def test_the_person_needs_the_permission_of_the_policy(world: World) -> None:
 
 
 def test_a_budget_of_the_policy_cannot_be_replaced_by_tokens_or_go_unseen(world: World) -> None:
-    done = run(world, {"budget-usd": 2}, model="other", budget_tokens="9000")
+    done = run(world, {"limits": {"usd": 2}}, model="other", limits={"tokens": 9000})
     assert (done.outputs["outcome"], world.model.requests) == ("misconfigured", []), done.log
     assert "The price of the model other is not known" in done.outputs["reason"]
-    for key in ("budget-usd-per-day", "budget-usd-per-month"):
-        reason = refused(world, run(world, {key: 2}, read_token="ghp_ofsomebodyelse0123456789"))
+    for key in ("usd-per-day", "usd-per-month"):
+        reason = refused(world, run(world, {"limits": {key: 2}}, read_token="ghp_ofsomebodyelse0123456789"))
         assert "give the token of `github-token` as `read-token` too" in reason
-    reason = refused(world, run(world, {"budget-usd-per-issue": 2}, read_token=""))
+    reason = refused(world, run(world, {"limits": {"usd-per-issue": 2}}, read_token=""))
     assert "give the token of `github-token` as `read-token` too" in reason
-    assert run(world, {"budget-usd-per-issue": 2}).outputs["outcome"] == "aborted"
+    assert run(world, {"limits": {"usd-per-issue": 2}}).outputs["outcome"] == "aborted"
 
 
 def test_a_policy_with_a_mistake_stops_the_run(world: World) -> None:
@@ -112,8 +113,8 @@ def test_a_policy_with_a_mistake_stops_the_run(world: World) -> None:
 
 
 def test_a_preflight_shows_the_policy_and_what_it_refuses(world: World) -> None:
-    done = run(world, {"models": ["opus"], "budget-usd": 2}, mode="preflight")
-    assert re.search(r"✓ ok +policy +models: opus; budget-usd: \$2\.00\n", done.log), done.log
+    done = run(world, {"models": ["opus"], "limits": {"usd": 2}}, mode="preflight")
+    assert re.search(r"✓ ok +policy +models: opus; limits\.usd: \$2\.00\n", done.log), done.log
     for policy, words in (
         ({"enabled": False}, "the policy turns off all runs"),
         ({"models": ["haiku"]}, "the policy allows only the models haiku"),
@@ -126,15 +127,15 @@ def test_a_preflight_shows_the_policy_and_what_it_refuses(world: World) -> None:
 
 
 def test_a_run_that_is_resumed_is_bound_by_the_policy_of_now(world: World) -> None:
-    stopped = world.run(GIVES_UP[:1], max_iterations="1")
+    stopped = world.run(GIVES_UP[:1], limits={"iterations": 1})
     assert stopped.outputs["outcome"] == "limit_reached", stopped.log
     folder, before = stopped.outputs["run-folder"], len(world.model.requests)
     off = world.run([], policy="enabled: false", resume=folder)
     assert (off.outputs["outcome"], len(world.model.requests)) == ("skipped", before), off.log
-    done = world.run(solve()[1:], policy="budget-usd: 3", resume=folder)
+    done = world.run(solve()[1:], policy="limits: {usd: 3}", resume=folder)
     assert done.outputs["outcome"] == "completed", done.log
     lines = (Path(folder) / "journal.jsonl").read_text()
-    assert '"message":"[Policy] budget-usd: $3.00"' in lines.replace('": "', '":"')
+    assert '"message":"[Policy] limits.usd: $3.00"' in lines.replace('": "', '":"')
 
 
 def test_a_rehearsal_needs_no_leave(world: World) -> None:

@@ -121,9 +121,9 @@ def test_a_deployment_without_a_known_price_needs_a_budget_in_tokens(
     model: str, tokens: str, code: int, world: World, tmp_path: Path
 ) -> None:
     with served(world, "foundry", tmp_path):
-        done = world.run(solve(), model=model, budget_tokens=tokens)
+        done = world.run(solve(), model=model, limits={"tokens": tokens})
     assert done.exit_code == code, done.log
-    assert code == 0 or "budget-tokens" in done.outputs["reason"]
+    assert code == 0 or "limits.tokens" in done.outputs["reason"]
 
 
 @pytest.mark.parametrize("name", ["identity", "bedrock"])

@@ -327,14 +327,14 @@ def test_a_run_that_goes_on_and_fails_names_no_forged_address(world: World, fold
 
 def test_a_folder_from_elsewhere_raises_no_limit_and_names_no_actor(world: World, folder: Path) -> None:
     work_on = answer("continuation.issue", "repeat", summary="still at it")
-    done = world.run([understood(), work_on], run_folder=str(folder), max_iterations="2", on_failure="nothing")
+    done = world.run([understood(), work_on], run_folder=str(folder), limits={"iterations": 2}, on_failure="nothing")
     assert done.outputs["outcome"] == "limit_reached"
     events = journal(folder)
-    events[0]["options"] |= {"max-iterations": 50, "max-turns-per-step": 50, "min-permission": "read"}
+    events[0]["options"] |= {"limits": {"iterations": 50}, "max-turns-per-step": 50, "min-permission": "read"}
     events[0]["started_by"]["actor"] = "octocat"
     rewrite(folder, events)
     requests = len(world.model.bodies)
-    done = world.run([work_on], run_folder=str(folder), max_iterations="2", on_failure="nothing")
+    done = world.run([work_on], run_folder=str(folder), limits={"iterations": 2}, on_failure="nothing")
     assert done.outputs["outcome"] == "limit_reached"
     assert len(world.model.bodies) == requests
     world.github.state.permissions["bob"] = "read"
@@ -346,11 +346,11 @@ def test_a_folder_from_elsewhere_raises_no_limit_and_names_no_actor(world: World
 
 
 def test_the_budget_of_an_issue_counts_what_the_earlier_job_has_spent(world: World, folder: Path) -> None:
-    first = world.run([understood()], run_folder=str(folder), max_iterations="1")
+    first = world.run([understood()], run_folder=str(folder), limits={"iterations": 1})
     assert first.outputs["outcome"] == "limit_reached"
     requests = len(world.model.bodies)
     spent = float(first.outputs["cost-usd"])
-    done = world.run([bash("true")], run_folder=str(folder), budget_usd_per_issue=f"{spent / 2:.6f}")
+    done = world.run([bash("true")], run_folder=str(folder), limits={"usd-per-issue": f"{spent / 2:.6f}"})
     assert done.outputs["outcome"] == "budget_exhausted"
     assert (len(world.model.bodies), float(done.outputs["cost-usd"])) == (requests, spent)
 

@@ -75,7 +75,7 @@ def test_a_percent_sign_in_a_secret_is_masked_as_it_is(world: World) -> None:
 
 
 def test_secrets_are_masked_even_when_another_input_is_wrong(world: World) -> None:
-    done = world.runner.run(label_event(), budget_usd="x")
+    done = world.runner.run(label_event(), limits={"usd": "x"})
     assert done.exit_code == 2
     assert done.log.splitlines()[0] == f"::add-mask::{MODEL_KEY}"
 
@@ -415,7 +415,7 @@ def test_a_secret_in_any_commit_is_neither_pushed_nor_kept(world: World, command
 
 def test_a_failed_run_pushes_no_secret_with_its_unfinished_work(world: World) -> None:
     leaked = f"echo {TOKEN} > t && git add t && {AS_MODEL} commit -qm T && git rm -q t && {AS_MODEL} commit -qm 'No T'"
-    done = world.run([understood(), bash(leaked), WORK_ON], max_iterations="2")
+    done = world.run([understood(), bash(leaked), WORK_ON], limits={"iterations": 2})
     assert done.outputs["outcome"] == "limit_reached"
     assert world.branches().keys() == {"main"}
     assert "a secret of this run" in done.log
@@ -424,7 +424,7 @@ def test_a_failed_run_pushes_no_secret_with_its_unfinished_work(world: World) ->
 
 def test_a_secret_that_is_staged_only_is_not_kept(world: World) -> None:
     staged = f"echo {TOKEN} > t && git add t && rm t"
-    done = world.run([understood(), bash(staged), WORK_ON], max_iterations="2", on_failure="nothing")
+    done = world.run([understood(), bash(staged), WORK_ON], limits={"iterations": 2}, on_failure="nothing")
     assert TOKEN.encode() not in unpacked(done.folder)
     assert "no snapshot of it is kept" in done.log
 

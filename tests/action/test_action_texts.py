@@ -49,7 +49,7 @@ def refused(world: World) -> Invocation:
 RUNS: dict[str, Callable[[World], Invocation]] = {
     "success": lambda world: world.run(solve()),
     "red check": red,
-    "limit": lambda world: world.run([understood(), NOT_YET, NOT_YET], max_iterations="2"),
+    "limit": lambda world: world.run([understood(), NOT_YET, NOT_YET], limits={"iterations": 2}),
     "refused": refused,
     "misconfigured": lambda world: world.run([], anthropic_api_key=""),
     "nothing to do": lambda world: world.run(solve(), labeled("bug")),

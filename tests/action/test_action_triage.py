@@ -39,7 +39,7 @@ body:
   - type: input
     attributes: { label: Operating system }
 """
-CAPS = {"budget-usd-per-day": "2", "runs-per-person-per-day": "3"}
+CAPS = {"limits": {"usd-per-day": 2, "runs-per-person-per-day": 3}}
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_the_person_beyond_the_cap_is_skipped_in_silence(triage: World) -> None:
     runs = [triage.run([closing("bug")], open_issue(triage, number)) for number in range(7, 12)]
     assert outcomes(*runs) == ["completed"] * 3 + ["skipped"] * 2
     assert (
-        "eve has started 3 runs today, and runs-per-person-per-day allows no more. Start the run again tomorrow"
+        "eve has started 3 runs today, and limits.runs-per-person-per-day allows no more. Start the run again tomorrow"
         in runs[-1].outputs["reason"]
     )
     assert runs[-1].exit_code == 0
@@ -236,13 +236,13 @@ def test_what_the_month_has_cost_keeps_a_run_from_beginning(triage: World) -> No
     spent_before(triage, 29.99, period=Period.MONTH)
     done = triage.run([closing()], open_issue(triage, 7))
     assert outcomes(done) == ["completed"], done.log
-    done = triage.run([], open_issue(triage, 8), budget_usd_per_month="30")
+    done = triage.run([], open_issue(triage, 8), limits={"usd-per-month": 30})
     assert (outcomes(done), done.exit_code) == (["skipped"], 0), done.log
     assert "$29.99 are spent this month and $0.0200 are kept for 1 run" in done.outputs["reason"]
     assert "Start the run again next month (UTC), or raise the input." in done.outputs["reason"]
     first = f"since={today(None)[:7]}-01T00%3A00%3A00Z"
     assert [first in each.path for each in triage.github.requests if "/issues/comments" in each.path][-1]
-    done = triage.run([closing()], open_issue(triage, 9), budget_usd_per_month="31")
+    done = triage.run([closing()], open_issue(triage, 9), limits={"usd-per-month": 31})
     assert outcomes(done) == ["completed"], done.log
 
 
@@ -250,7 +250,7 @@ def test_somebody_with_write_access_is_told(triage: World) -> None:
     spent_before(triage, 1.99)
     done = triage.run([closing()], open_issue(triage, 7, by="bob"))
     assert (outcomes(done), done.exit_code) == (["refused"], 1)
-    assert "Of $2.00 (budget-usd-per-day) that leaves less than this run's budget of $0.02" in done.outputs["reason"]
+    assert "Of $2.00 (limits.usd-per-day) that leaves less than this run's budget of $0.02" in done.outputs["reason"]
 
 
 def test_a_run_that_has_not_said_what_it_cost_counts_its_whole_budget(triage: World) -> None:
@@ -270,7 +270,7 @@ def test_without_caps_a_stranger_is_refused_and_a_writer_is_not(triage: World) -
         del triage.runner.inputs[name]
     done = triage.run([closing()], open_issue(triage, 7))
     assert (outcomes(done), triage.model.bodies) == (["misconfigured"], []), done.log
-    assert "`budget-usd-per-day` and `runs-per-person-per-day`" in done.outputs["reason"]
+    assert "`usd-per-day` and `runs-per-person-per-day`" in done.outputs["reason"]
     assert outcomes(triage.run([closing()], open_issue(triage, 8, by="bob"))) == ["completed"]
 
 
@@ -310,9 +310,9 @@ def test_a_policy_with_a_least_permission_lets_no_stranger_start_one(triage: Wor
 def test_the_caps_may_be_those_of_a_policy(triage: World) -> None:
     for name in CAPS:
         del triage.runner.inputs[name]
-    policy = "{budget-usd-per-day: 2, runs-per-person-per-day: 1}"
+    policy = "limits: {usd-per-day: 2, runs-per-person-per-day: 1}"
     assert outcomes(triage.run([closing()], open_issue(triage, 7), policy=policy)) == ["completed"]
-    done = triage.run([closing()], open_issue(triage, 8), policy=policy, runs_per_person_per_day="9")
+    done = triage.run([closing()], open_issue(triage, 8), policy=policy, limits={"runs-per-person-per-day": 9})
     assert (outcomes(done), len(triage.model.bodies)) == (["skipped"], 1), done.log
 
 
@@ -410,5 +410,5 @@ def test_the_largest_usual_triage_costs_at_most_a_cent(triage: World) -> None:
 def test_the_preflight_says_who_may_start_it(triage: World) -> None:
     done = triage.run([], open_issue(triage, 7), mode="preflight")
     assert "anyone, within $2.00 a day and 3 runs a day of one person" in done.log
-    done = triage.run([], open_issue(triage, 8), mode="preflight", budget_usd_per_day="")
+    done = triage.run([], open_issue(triage, 8), mode="preflight", limits={"usd-per-day": ""})
     assert "a run of somebody without write access ends as misconfigured" in done.log

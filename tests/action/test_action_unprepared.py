@@ -117,7 +117,7 @@ REPLY = {"body": "/stepflow approve 0123456789abcdef0123", "user": {"login": "bo
 ANSWERED = {**label_event(), "action": "created", "comment": REPLY}
 WAYS: list[tuple[str, Callable[[World], None], list[Reply], dict[str, str], dict[str, Any] | None]] = [
     ("model_failed", nothing, FAILED, {}, None),
-    ("limit_reached", nothing, [understood()], {"max-iterations": "1"}, None),
+    ("limit_reached", nothing, [understood()], {"limits": {"iterations": 1}}, None),
     ("misconfigured", nothing, [], {"anthropic-api-key": ""}, None),
     ("invalid_definition", broken, [], {}, None),
     ("refused", forbidden, solve(), {}, None),

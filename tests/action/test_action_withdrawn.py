@@ -86,7 +86,7 @@ def test_two_accounts_that_take_turns_have_their_own_caps_and_share_the_day(job:
         delete(job)
     assert outcomes(*runs) == ["completed"] * 6 + ["skipped"] * 4
     # The issue was opened today as well.
-    job.runner.inputs["budget-usd-per-day"] = "0.16"
+    job.runner.inputs["limits"] = {**job.runner.inputs["limits"], "usd-per-day": 0.16}
     done = run(job, *say(job, COMMAND, "trudy"))
     assert outcomes(done) == ["completed"], done.log
     delete(job)

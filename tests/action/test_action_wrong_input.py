@@ -110,9 +110,9 @@ def test_validate_passes_a_sound_agent_on_any_event(runner: Runner) -> None:
     ("inputs", "words"),
     [
         ({"provider": "anthropic"}, "anthropic-api-key"),
-        ({"budget_usd": "five"}, "budget-usd"),
+        ({"limits": "usd: five"}, "limits.usd"),
         ({"boundary": "github"}, "github-token"),
-        ({"provider": "anthropic", "anthropic_api_key": "k-123456", "model": "no-such-model"}, "budget-tokens"),
+        ({"provider": "anthropic", "anthropic_api_key": "k-123456", "model": "no-such-model"}, "limits.tokens"),
         ({"scenario": ""}, "scenario"),
         ({"scenario": "/no/such/file.yaml"}, "/no/such/file.yaml"),
         ({"mode": "dance"}, "input mode"),
@@ -131,7 +131,10 @@ def test_an_input_that_cannot_work_is_named_with_the_way_out(runner: Runner, inp
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("budgt-usd", 'no input "budgt-usd" (did you mean "budget-usd"?)'),
+        ("budget-usd", 'no input "budget-usd" (did you mean the key "usd" of "limits"?)'),
+        ("budget-usd-per-day", 'no input "budget-usd-per-day" (did you mean the key "usd-per-day" of "limits"?)'),
+        ("max-iteration", 'no input "max-iteration" (did you mean the key "iterations" of "limits"?)'),
+        ("limit", 'no input "limit" (did you mean "limits"?)'),
         ("trigger-label", 'no input "trigger-label" (did you mean "trigger-labels"?)'),
         ("record", 'no input "record"; it is ignored'),
         ("structured-output", 'no input "structured-output"; it is ignored'),

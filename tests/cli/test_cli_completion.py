@@ -40,8 +40,8 @@ def test_commands_are_completed(tmp_path: Path) -> None:
 
 @pytest.mark.whole
 def test_the_flags_of_a_command_are_completed(tmp_path: Path) -> None:
-    flags = ["--budget-usd", "--budget-tokens", *(f"--budget-usd-per-{each}" for each in ("issue", "day", "month"))]
-    assert completed("stepflow run fixer --budget", tmp_path, tmp_path) == flags
+    assert completed("stepflow run fixer --iss", tmp_path, tmp_path) == ["--issue", "--issue-text"]
+    assert completed("stepflow run fixer --limits iter", tmp_path, tmp_path) == ["iterations="]
 
 
 @pytest.mark.whole

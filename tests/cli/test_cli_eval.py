@@ -210,9 +210,9 @@ def test_the_budget_ends_an_eval_and_a_larger_one_continues_it(project: Path, mo
         write_case(project, number)
     price = run_eval(model, capsys, "--cases", "1")["spent_usd"] / 2
     asked = len(model.bodies)
-    found = run_eval(model, capsys, "--budget-usd", str(2.5 * price))
+    found = run_eval(model, capsys, "--usd", str(2.5 * price))
     assert len(found["pairs"]) == 1
-    assert (found["dropped"], found["ended"]) == ([], f"--budget-usd {2.5 * price:g} is spent")
+    assert (found["dropped"], found["ended"]) == ([], f"--usd {2.5 * price:g} is spent")
     # A turn that has begun is paid for.
     assert found["spent_usd"] < 3.2 * price
     assert len(model.bodies) < 2 * asked
@@ -268,7 +268,7 @@ def test_trials_of_unknown_price_count_as_their_whole_budget_and_an_edited_case_
     project: Path, model: MessagesApi, capsys
 ) -> None:
     """Even where only its checks are edited, and where all trials of the case are finished."""
-    limits = ("--model", "other", "--budget-tokens", "1", "--budget-usd-per-run", "0.75")
+    limits = ("--model", "other", "--limits", "tokens=1", "--limits", "usd=0.75")
     write_case(project, 7, checks=["false"])
     found = run_eval(model, capsys, *limits)
     assert [found["pairs"][0][role]["outcome"] for role in ("candidate", "baseline")] == ["budget_exhausted"] * 2
@@ -316,11 +316,11 @@ def killed_at(turn: int, *more: str) -> Iterator[MessagesApi]:
 @pytest.mark.whole
 def test_a_killed_run_of_unknown_price_counts_as_its_whole_budget(project: Path, capsys) -> None:
     write_case(project, 7)
-    priceless = ("--model", "other", "--budget-tokens", "1000000", "--budget-usd", "1", "--budget-usd-per-run", "1")
+    priceless = ("--model", "other", "--limits", "tokens=1000000", "--usd", "1", "--limits", "usd=1")
     with killed_at(3, *priceless) as api:
         asked = len(api.bodies)
         found = run_eval(api, capsys, *priceless)
-    assert (found["spent_usd"], found["ended"], len(api.bodies)) == (1.0, "--budget-usd 1 is spent", asked)
+    assert (found["spent_usd"], found["ended"], len(api.bodies)) == (1.0, "--usd 1 is spent", asked)
 
 
 @pytest.mark.whole
@@ -378,7 +378,7 @@ def test_the_baseline_may_be_a_digest(project: Path, model: MessagesApi, capsys)
         (("--against", "abcdef1234"), "has this digest"),
         (("--against-model", ""), "There is nothing to compare: HEAD"),
         (("--cases", "0"), "must be more than 0"),
-        (("--budget-usd", "nan"), "must be more than 0"),
+        (("--usd", "nan"), "must be more than 0"),
     ],
 )
 def test_what_cannot_be_compared_costs_nothing(
@@ -482,8 +482,8 @@ def test_the_case_of_the_guide_is_one(project: Path, capsys) -> None:
     git("tag", "v1.2.0", cwd=project)
     with MessagesApi(agent_that(greet), api_key=KEY) as api:
         command = named_block("command", PAGE).split()[3:]
-        found = run_eval(api, capsys, *command, "--budget-usd", "0.000001")
-    assert (found["dropped"], found["ended"]) == ([], "--budget-usd 1e-06 is spent")
+        found = run_eval(api, capsys, *command, "--usd", "0.000001")
+    assert (found["dropped"], found["ended"]) == ([], "--usd 1e-06 is spent")
 
 
 def test_hostile_texts_stay_texts() -> None:

@@ -150,7 +150,7 @@ def test_a_run_that_cannot_begin_prints_a_report(
         (["resume", "/no/such/run", "--json"], "/no/such/run"),
         (["show", "/no/such/run", "--json"], "/no/such/run"),
         (["rehearse", "nobody", "--json"], "nobody"),
-        (["rehearse", "--json", "--max-iterations", "many"], "max-iterations"),
+        (["rehearse", "--json", "--limits", "iterations=many"], "limits.iterations"),
         (["rehearse", "--json", "--junit", "/no/such/folder/junit.xml"], "/no/such/folder"),
         (["gather", "/no/such/folder", "--format", "json"], "/no/such/folder"),
         (["graph", "fixer", "--format", "json", "--run", "/no/such/run"], "/no/such/run"),

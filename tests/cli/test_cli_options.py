@@ -45,11 +45,28 @@ def test_a_terminal_plans_and_takes_the_isolation_there_is() -> None:
     assert (inputs.boundary, inputs.isolation, inputs.agent) == ("dry-run", "best-effort", "fixer")
 
 
-def test_one_parameter_more_wins_over_the_map() -> None:
-    inputs = read("--parameters", "topic: parser\ncount: 3", "--param", "topic=lexer")
-    assert inputs.parameters == {"topic": "lexer", "count": 3}
-    with pytest.raises(InputError, match="is not key=value"):
-        read("--param", "topic")
+def test_a_map_is_yaml_or_one_flag_for_each_key() -> None:
+    assert read("--parameters", "topic: parser\ncount: 3").parameters == {"topic": "parser", "count": 3}
+    assert read("--parameters", "topic=parser", "--parameters", "text=a=b, c: d").parameters == {
+        "topic": "parser",
+        "text": "a=b, c: d",
+    }
+    limits = read("--limits", "usd=2", "--limits=iterations=7").limits
+    assert (limits.usd, limits.iterations) == (2, 7)
+    assert read("--limits", "{usd: 2, iterations: 7}").limits == limits
+    with pytest.raises(InputError, match="--limits is given more than once, and not as key=value each time"):
+        read("--limits", "usd=2", "--limits", "{iterations: 7}")
+    with pytest.raises(InputError, match=r"there is no key `iteration` \(did you mean \"iterations\"\?\)"):
+        read("--limits", "iteration=7")
+
+
+def test_a_command_that_sets_a_variable_is_no_map() -> None:
+    proof = read("--prove", "debug=1 pytest {tests}").prove
+    assert proof
+    assert proof.command == "debug=1 pytest {tests}"
+    proof = read("--prove", "command=pytest {tests}", "--prove", "max-hunks=3").prove
+    assert proof
+    assert (proof.command, proof.max_hunks) == ("pytest {tests}", 3)
 
 
 def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,6 +98,5 @@ def test_help_names_numbers_as_numbers() -> None:
     parser = argparse.ArgumentParser()
     add_input_flags(parser)
     named = {option: action.metavar for action in parser._actions for option in action.option_strings}
-    for name in ("max-iterations", "max-rounds", "budget-tokens", "runs-per-person-per-day"):
-        assert named[f"--{name}"] == "N"
-    assert named["--budget-usd-per-month"] == "USD"
+    assert named["--issue"] == "N"
+    assert named["--limits"] == named["--parameters"] == "KEY=VALUE"

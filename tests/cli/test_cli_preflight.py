@@ -81,7 +81,7 @@ def test_the_model_is_looked_up_without_a_token_spent(checkout: Path, capsys, mo
         assert preflight("--issue", "7", "--anthropic-base-url", api.url, "--model", "haiku") == 0
     table = rows(capsys)
     assert table["model"] == ("ok", f"claude-haiku-5-5 answers at {api.url}")
-    assert table["price"] == ("ok", "known; budget-usd is $5.00")
+    assert table["price"] == ("ok", "known; limits.usd is $5.00")
     assert [(request.method, request.path) for request in api.requests] == [("GET", "/v1/models/claude-haiku-5-5")]
 
 
@@ -123,10 +123,10 @@ def test_a_price_that_is_not_known_needs_a_budget_in_tokens(checkout: Path, caps
         words = ("--issue", "7", "--anthropic-base-url", api.url, "--model", "my-own")
         assert preflight(*words) == 2
         assert rows(capsys)["price"][0] == "failed"
-        assert preflight(*words, "--budget-tokens", "50000") == 0
+        assert preflight(*words, "--limits", "tokens=50000") == 0
     assert rows(capsys)["price"] == (
         "warning",
-        "of my-own unknown; budget-tokens (50,000) applies instead of budget-usd",
+        "of my-own unknown; limits.tokens (50,000) applies instead of limits.usd",
     )
 
 

@@ -18,7 +18,7 @@ def test_a_run_goes_on_with_its_own_options_and_a_complete_one_is_only_told_of(
 ) -> None:
     monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
     run = Run.of(tmp_path)
-    assert run.play(stop_after=("model_turn", 4), max_iterations="12") is None
+    assert run.play(stop_after=("model_turn", 4), limits={"iterations": 12}) is None
     stopped = len(run.kinds())
     # An option of the version that the run began with.
     before = run.journal.read_text()

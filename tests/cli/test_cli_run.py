@@ -85,9 +85,9 @@ def test_a_real_model_is_asked_with_the_key_of_the_environment(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--budget-usd", "five"], "input budget-usd: should be a number"),
-        (["--param", "topic"], '--param "topic" is not key=value'),
-        (["--param", "issue=8", "--issue", "7"], "SF209"),
+        (["--limits", "usd=five"], "input limits.usd: should be a number"),
+        (["--parameters", "topic"], "input parameters: write a YAML map"),
+        (["--parameters", "issue=8", "--issue", "7"], "SF209"),
         (["--event", "/no/such/file"], "/no/such/file"),
         (["--boundary", "github", "--issue", "7"], "github-token"),
         ([], "SF209"),
@@ -111,12 +111,12 @@ def test_wrong_words_exit_with_2_and_one_message(checkout: Path, capsys, words: 
 
 
 def test_debug_shows_the_prompts(checkout: Path, capsys) -> None:
-    assert run(checkout, "--issue", "7", "--debug", "--max-iterations", "1") == 1
+    assert run(checkout, "--issue", "7", "--debug", "--limits", "iterations=1") == 1
     assert "system prompt, in full:" in capsys.readouterr().out
 
 
 def test_an_issue_without_a_text_is_a_warning_in_a_rehearsal(checkout: Path, capsys) -> None:
-    run(checkout, "--issue", "8", "--max-iterations", "1", "--json")
+    run(checkout, "--issue", "8", "--limits", "iterations=1", "--json")
     shown = capsys.readouterr()
     assert json.loads(shown.out)["issue"] == 8
     assert "The text of issue #8 is not known" in shown.err

@@ -134,7 +134,7 @@ def test_a_repository_of_somebody_else_is_told_at_the_start(checkout: Path, caps
 def test_a_failed_run_changes_no_byte_and_says_where_its_commits_are(checkout: Path, capsys, words: list[str]) -> None:
     messy(checkout)
     before = look(checkout)
-    assert run(checkout, "--max-iterations", "2", *words) == 1
+    assert run(checkout, "--limits", "iterations=2", *words) == 1
     assert look(checkout) == before
     said = " ".join(capsys.readouterr().out.split())
     fetch = said[said.index("git fetch ") :].partition(" &&")[0]
@@ -223,7 +223,7 @@ def test_a_linked_worktree_gets_the_branch_like_any_other(checkout: Path, monkey
     git("worktree", "add", "--quiet", "-b", "other", str(linked), cwd=checkout)
     monkeypatch.chdir(linked)
     before = look(checkout)
-    assert run(checkout, "--max-iterations", "2") == 1
+    assert run(checkout, "--limits", "iterations=2") == 1
     assert look(checkout) == before
     assert run(checkout) == 0
     assert git("log", "--format=%s", f"other..{BRANCH}", cwd=checkout) == "Greet the world"

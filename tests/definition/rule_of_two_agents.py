@@ -129,7 +129,7 @@ def lock(root: Path, *tools: str) -> None:
 def _agent(data: Mapping) -> dict:
     boundaries = {"network": data["network"]} if "network" in data else {}
     boundaries |= {"permissionMode": "plan"} if data.get("plan") else {}
-    boundaries |= {"budgetUsd": 1} if "startedBy" in data else {}
+    boundaries |= {"maxUsd": 1} if "startedBy" in data else {}
     github: dict = {"enabled": data.get("github", True)}
     github |= {"allowedEffects": data["effects"]} if "effects" in data else {}
     github |= {"allowedLabels": data["labels"]} if "labels" in data else {}

@@ -14,6 +14,8 @@ from stepflow.modes.verify import artifact_name
 from stepflow.report.statement import PREDICATE_TYPE
 from stepflow.run.ending import PREDICATE, STATEMENT
 from stepflow.run.recorded import JOURNAL
+from stepflow.run.start.input_maps import LimitsInput
+from stepflow.run.start.input_values import in_dashes, known_keys
 from stepflow.run.start.inputs import Inputs, read_inputs
 from stepflow.run.start.policy import Policy
 from stepflow.sandbox.environment import check_pass_env
@@ -130,7 +132,7 @@ def test_the_policy_of_the_page_has_every_key_and_so_has_its_table() -> None:
     assert policy is not None
     assert policy.model_fields_set == set(Policy.model_fields)
     rows = re.findall(r"^\| (`.*`) \|", POLICY.read_text(encoding="utf-8"), re.M)
-    assert re.findall(r"`([\w-]+)`", " ".join(rows)) == [*Policy.keys()]
+    assert re.findall(r"`([\w-]+)`", " ".join(rows)) == [*known_keys(Policy)]
 
 
 def test_the_commands_of_the_page_about_telemetry_write_and_send_a_run(
@@ -160,12 +162,11 @@ def test_the_inputs_of_a_page_are_read_as_they_stand_there() -> None:
 
 def test_the_defaults_that_the_page_about_costs_names_are_those_of_the_code() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| .+? \| (.+?) \|$", (DOCS / "how-to/costs.md").read_text("utf-8"), re.M)
+    defaults = {in_dashes(name): default for name, default in LimitsInput()}
+    assert {name for name, _ in rows} == defaults.keys(), "the page lists every limit, once"
+    assert len(rows) == len(defaults)
     numbers = {name: default for name, default in rows if default.isdigit()}
-    assert numbers == {
-        name: f"{getattr(Inputs(), name.replace('-', '_')):g}" for name in ("budget-usd", "timeout-minutes")
-    }
-    unset = {name for name, default in rows if not default.isdigit()}
-    assert all(getattr(Inputs(), name.replace("-", "_")) is None for name in unset)
+    assert numbers == {name: f"{default:g}" for name, default in defaults.items() if default is not None}
 
 
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "BASH_ENV", "GITHUB_ENV"])
@@ -179,7 +180,10 @@ def test_what_the_page_about_registries_calls_refused_is_refused(name: str) -> N
 def test_commands_and_inputs_in_the_text_of_a_page_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert set(re.findall(r"`stepflow ([a-z]+)", text)) <= set(COMMANDS)
-    assert set(re.findall(r"^\| `([a-z]+(?:-[a-z]+)+)` \|", text, re.M)) <= INPUTS | {*Policy.keys()}
+    assert set(re.findall(r"^\| `([a-z]+(?:-[a-z]+)+)` \|", text, re.M)) <= INPUTS | {
+        *known_keys(Policy),
+        *known_keys(LimitsInput),
+    }
     assert {name for name, _ in re.findall(r"`([a-z]+-[a-z-]+): ([^`]+)`", text)} <= INPUTS | PERMISSIONS
 
 

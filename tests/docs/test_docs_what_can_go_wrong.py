@@ -62,5 +62,6 @@ def test_the_inputs_that_the_page_names_exist() -> None:
     assert named - {name.replace("_", "-") for name in Inputs.model_fields} == {
         "git-clean",
         "id-token",
+        "timeout-minutes",
         "pull-requests",
     }

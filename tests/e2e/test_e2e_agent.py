@@ -60,11 +60,11 @@ def test_a_job_is_bound_by_the_policy_and_the_next_one_resumes_its_run(
     assert "[Policy] network: none" in stopped.log
     asked = len(world.model_bodies())
 
-    done = run(rest, "{network: none, budget-usd: 2}")
+    done = run(rest, "{network: none, limits: {usd: 2}}")
     assert (done.exit_code, done.outputs["outcome"], done.outputs["branch"]) == (0, "completed", BRANCH), (
         done.everything
     )
-    assert "[Policy] network: none; budget-usd: $2.00" in done.log
+    assert "[Policy] network: none; limits.usd: $2.00" in done.log
     assert len(world.model_bodies()) == asked + len(rest)
     assert [pull["head"]["ref"] for pull in world.pulls()] == [BRANCH]
     assert (temporary / "artifacts" / "report.html" / "report.html").is_file()

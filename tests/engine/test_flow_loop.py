@@ -264,7 +264,7 @@ def test_answers_that_break_off_use_a_budget_up(limits: Limits) -> None:
 @pytest.mark.parametrize(
     ("deadline", "seconds", "words"),
     [
-        (1060, 61, "only 60 s are left before the deadline (input timeout-minutes)"),
+        (1060, 61, "only 60 s are left before the deadline (limits.minutes)"),
         (1060, 1e12, "only 60 s are left"),
         (None, 3601, "waits 3600 s at most"),
     ],

@@ -66,7 +66,7 @@ def runner(tmp_path: Path) -> Runner:
     inputs = {
         "anthropic-api-key": "sk-of-a-local-server",
         "model": "smollm2",
-        "budget-tokens": "200000",
+        "limits": "tokens: 200000",
         "boundary": "dry-run",
         "isolation": "best-effort",
     }

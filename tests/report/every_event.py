@@ -235,8 +235,8 @@ EVENTS: dict[str, events.Event] = {
             HostRequests(host="(UDP)", allowed=0, refused=1),
         ]
     ),
-    "cost of an issue": events.IssueCostSummed(usd=0.5, at_least=True, budget_usd=2),
-    "budget of an issue is spent": events.IssueCostSummed(usd=2, at_least=False, budget_usd=2),
+    "cost of an issue": events.IssueCostSummed(usd=0.5, at_least=True, most_usd=2),
+    "budget of an issue is spent": events.IssueCostSummed(usd=2, at_least=False, most_usd=2),
     "command": COMMAND,
     "debug note": events.Noted(level="debug", message="not for people"),
     "note": events.Noted(

@@ -158,7 +158,7 @@ CHANGED = DiffStat(files=(LineCounts(path="old.py", added=1, removed=1),), count
 FULL = (
     *TIMED[:-1],
     (0.1, events.WorkCollected(head_commit="a" * 40, commits=1, uncommitted=["x"], changes=CHANGED)),
-    (0.1, events.IssueCostSummed(usd=7.0, at_least=True, budget_usd=9.0)),
+    (0.1, events.IssueCostSummed(usd=7.0, at_least=True, most_usd=9.0)),
     (0.1, events.FailureReported(detail="told", url="https://x/o/r", branch="b", commit="c" * 40)),
     (0.1, events.EffectPlanned(kind=EffectKind.ADD_LABELS, detail="add it", text="words")),
     (0.1, events.EffectApplied(kind=EffectKind.ADD_LABELS, status=EffectStatus.FAILED, detail="502")),

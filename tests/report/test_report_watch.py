@@ -348,7 +348,7 @@ def test_the_last_words_come_below_once_the_log_has_gone_on() -> None:
 
 
 def test_who_looks_from_outside_reads_the_limits_in_the_options() -> None:
-    options = {"budget-usd": 5.0, "budget-tokens": 9000, "timeout-minutes": 50.0}
+    options = {"limits": {"usd": 5.0, "tokens": 9000, "minutes": 50.0}}
     log = TerminalLog()
     log.render(events.Entry(seq=1, time=BEGAN, event=replace(STARTED, options=options)))
     assert log.run_log.progress(BEGAN + 60) == "iteration 0 of 10 · $0.00 of $5.00 · 0 of 9,000 tokens · 1.0 of 50 min"

@@ -82,8 +82,7 @@ def main(folder: Path, iterations: int) -> dict:
         "scenario": str(folder / "scenario.yaml"),
         "boundary": "dry-run",
         "isolation": "best-effort",
-        "max-iterations": str(iterations + 1),
-        "timeout-minutes": "600",
+        "limits": {"iterations": iterations + 1, "minutes": 600},
     }
     trigger = Trigger(agent="fixer", actor="bob", actor_is_bot=False)
     request = RunRequest(

@@ -45,7 +45,7 @@ def test_no_order_of_jobs_starts_or_costs_more_than_the_caps(seed: int, period: 
     chance = random.Random(seed)
     most, dollars = chance.randint(1, 20), chance.choice([0.02, 0.1, 0.3, 0.5, 10])
     given = {"agent": "builtin/triage", "start-on": "issues.opened"}
-    inputs = read_inputs({**given, "runs-per-person-per-day": str(most), f"budget-usd-per-{period}": str(dollars)})
+    inputs = read_inputs({**given, "limits": {"runs-per-person-per-day": most, f"usd-per-{period}": dollars}})
     people = [chance.choice(["eve", "mallory", "trudy"]) for _ in range(50)]
     starts = sorted(opened(number, person, chance.uniform(0, 60)) for number, person in enumerate(people, 1))
     waiting, running = chance.sample(starts, len(starts)), list[RunStart]()
@@ -70,14 +70,14 @@ def test_no_order_of_jobs_starts_or_costs_more_than_the_caps(seed: int, period: 
 
 
 def test_a_start_that_github_does_not_list_yet_comes_last() -> None:
-    inputs = read_inputs({"runs-per-person-per-day": "2"})
+    inputs = read_inputs({"limits": {"runs-per-person-per-day": 2}})
     listed = (opened(1, "eve", 0), opened(2, "eve", 1))
     assert reached_cap(inputs, trigger_of(opened(3, "eve", 2)), *listed)
     assert reached_cap(inputs, trigger_of(opened(2, "eve", 1)), *listed) == ""
 
 
 def test_a_run_that_nothing_on_an_issue_started_counts_for_the_budget_alone() -> None:
-    inputs = read_inputs({"runs-per-person-per-day": "1", "budget-usd-per-day": "0.04"})
+    inputs = read_inputs({"limits": {"runs-per-person-per-day": 1, "usd-per-day": 0.04}})
     dispatched = Trigger(agent="triage", actor="eve")
     one, two = opened(1, "eve", 0), opened(2, "bob", 1)
     assert reached_cap(inputs, dispatched, one) == ""
@@ -85,7 +85,7 @@ def test_a_run_that_nothing_on_an_issue_started_counts_for_the_budget_alone() ->
 
 
 def test_what_was_started_earlier_in_the_month_counts_for_the_month_alone() -> None:
-    inputs = read_inputs({"runs-per-person-per-day": "1", "budget-usd-per-day": "0.02", "budget-usd-per-month": "0.04"})
+    inputs = read_inputs({"limits": {"runs-per-person-per-day": 1, "usd-per-day": 0.02, "usd-per-month": 0.04}})
     days = 24 * 60 * 60
     # The second of a day was beyond the cap of its person, so it never ran.
     first, second, third = opened(1, "eve", -2 * days), opened(2, "eve", -2 * days + 60), opened(3, "eve", -days)
@@ -95,7 +95,7 @@ def test_what_was_started_earlier_in_the_month_counts_for_the_month_alone() -> N
     assert for_day == ""
     assert for_month == (
         "$0.00 are spent this month and $0.0400 are kept for 2 runs whose cost is not known. Of $0.0400 "
-        "(budget-usd-per-month) that leaves less than this run's budget of $0.0200."
+        "(limits.usd-per-month) that leaves less than this run's budget of $0.0200."
     )
 
 
@@ -120,7 +120,7 @@ def cost_of(usd: float, *, period: str = TODAY, runs: int = 1) -> PeriodCost:
 def test_a_run_counts_as_its_whole_budget_until_its_own_comment_says_what_it_cost(
     costs: dict[tuple[str, int, str], PeriodCost], *, fits: bool
 ) -> None:
-    inputs = read_inputs({"budget-usd-per-day": "0.03"})
+    inputs = read_inputs({"limits": {"usd-per-day": 0.03}})
     past = Past(day=TODAY, starts=(opened(1, "eve", 0),), costs=costs)
     reached = describe_reached_cap(inputs, TRIAGE, trigger_of(opened(3, "bob", 2)), past, Period.DAY)
     assert (reached == "") is fits, reached

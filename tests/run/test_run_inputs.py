@@ -15,28 +15,29 @@ def test_texts_become_what_they_mean() -> None:
             "parameters": "topic: parser\ncount: 3",
             "setup": "pip install -e .\n\nnpm ci\n",
             "allow-bots": "a, b c",
-            "budget-usd": "0.5",
-            "max-iterations": "7",
+            "limits": "{usd: 0.5, iterations: 7}",
             "trigger-labels": "bot/*\nplease fix",
         }
     )
     assert inputs.parameters == {"topic": "parser", "count": 3}
     assert inputs.setup == ("pip install -e .", "npm ci")
     assert inputs.allow_bots == ("a", "b", "c")
-    assert (inputs.budget_usd, inputs.max_iterations) == (0.5, 7)
+    assert (inputs.limits.usd, inputs.limits.iterations, inputs.limits.minutes) == (0.5, 7, 50)
     assert inputs.trigger_labels == ("bot/*", "please fix")
 
 
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("budget-usd", "five", "input budget-usd: should be a number"),
-        ("max-iterations", "many", "should be a whole number."),
+        ("limits", "usd: five", "input limits.usd: should be a number"),
+        ("limits", "iterations: many", "input limits.iterations: should be a whole number."),
+        ("limits", "budget-usd: 5", 'input limits: there is no key `budget-usd` (did you mean "usd"?); it knows usd,'),
+        ("limits", "5", "input limits: write a YAML map"),
         ("mode", "dance", "'preflight', 'plan', 'gather' or 'prove'"),
         ("min-permission", "none", "write read, triage"),
         ("many-issues", "label: bug", "`label` is for the mode plan"),
-        ("prove", "comand: pytest", "input prove: command: Field required"),
-        ("prove", "command: pytest\nmax-hunks: 0", "input prove: max-hunks: should be greater than"),
+        ("prove", "comand: pytest", "input prove.command: Field required"),
+        ("prove", "command: pytest\nmax-hunks: 0", "input prove.max-hunks: should be greater than"),
         ("parameters", "- a", "YAML map"),
     ],
 )
@@ -89,8 +90,8 @@ def test_a_mode_for_many_issues_has_what_it_needs_and_nothing_of_the_other(mode,
 
 def test_all_bad_inputs_are_named_together() -> None:
     with pytest.raises(InputError) as caught:
-        read_inputs({"mode": "x", "budget-usd": "y", "draft": "z"})
-    assert all(f"input {name}" in str(caught.value) for name in ("mode", "budget-usd", "draft"))
+        read_inputs({"mode": "x", "limits": {"usd": "y"}, "draft": "z"})
+    assert all(f"input {name}" in str(caught.value) for name in ("mode", "limits.usd", "draft"))
 
 
 def test_no_secret_is_among_the_options_or_in_an_error() -> None:
@@ -100,7 +101,7 @@ def test_no_secret_is_among_the_options_or_in_an_error() -> None:
     assert "hidden" not in repr(inputs)
     assert inputs.secrets() == ("sk-hidden", "ghs-hidden", "mcp-hidden")
     with pytest.raises(InputError) as caught:
-        read_inputs({"budget-usd": "sk-secret"})
+        read_inputs({"limits": {"usd": "sk-secret"}})
     assert "sk-secret" not in str(caught.value)
 
 

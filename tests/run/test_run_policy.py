@@ -17,8 +17,10 @@ from stepflow.domain.json import JsonValue
 from stepflow.domain.words import MODEL_ALIASES, Effort, Network, Permission, Provider
 from stepflow.errors import InputError
 from stepflow.model.models import MODEL_IDS
+from stepflow.run.start.input_maps import SharedLimits
+from stepflow.run.start.input_values import known_keys
 from stepflow.run.start.inputs import Inputs, read_inputs
-from stepflow.run.start.policy import SUMS, Policy
+from stepflow.run.start.policy import Policy
 from stepflow.run.start.trigger import EventPayload, Skip, Trigger, find_trigger
 from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts
 from tests.tried import tried
@@ -58,6 +60,15 @@ def lists_of(words: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
     return st.lists(st.sampled_from(words), min_size=1, max_size=3)
 
 
+#: What a policy limits too.
+LIMITS: st.SearchStrategy[dict[str, JsonValue]] = st.fixed_dictionaries(
+    {},
+    optional={
+        **dict.fromkeys(("usd", "usd-per-issue", "usd-per-day", "usd-per-month"), DOLLARS),
+        "runs-per-person-per-day": st.integers(1, 9),
+    },
+)
+
 #: Each key, or the keys that belong together, by what it can be.
 KEYS: dict[str, st.SearchStrategy[dict[str, JsonValue]]] = {
     "enabled": st.booleans().map(lambda on: {"enabled": on}),
@@ -66,11 +77,7 @@ KEYS: dict[str, st.SearchStrategy[dict[str, JsonValue]]] = {
     ),
     "models": lists_of(RUNGS).map(lambda rungs: {"models": [*rungs]}),
     "network": NETWORKS,
-    "budget-usd": DOLLARS.map(lambda usd: {"budget-usd": usd}),
-    "budget-usd-per-issue": DOLLARS.map(lambda usd: {"budget-usd-per-issue": usd}),
-    "budget-usd-per-day": DOLLARS.map(lambda usd: {"budget-usd-per-day": usd}),
-    "budget-usd-per-month": DOLLARS.map(lambda usd: {"budget-usd-per-month": usd}),
-    "runs-per-person-per-day": st.integers(1, 9).map(lambda runs: {"runs-per-person-per-day": runs}),
+    "limits": LIMITS.map(lambda limits: {"limits": limits}),
     "min-permission": PERMISSIONS.map(lambda least: {"min-permission": least}),
     "started-by": lists_of(LOGINS).map(lambda logins: {"started-by": [*logins]}),
 }
@@ -84,20 +91,13 @@ def policies(draw: st.DrawFn) -> dict[str, JsonValue]:
 
 @st.composite
 def given_inputs(draw: st.DrawFn) -> dict[str, object]:
-    sums = {
-        "budget-usd-per-issue": draw(st.none() | DOLLARS),
-        "budget-usd-per-day": draw(st.none() | DOLLARS),
-        "budget-usd-per-month": draw(st.none() | DOLLARS),
-        "runs-per-person-per-day": draw(st.none() | st.integers(1, 9)),
-    }
     network = draw(NETWORKS)
     return {
         "network": network["network"],
         "allowed-hosts": " ".join(map(str, network.get("allowed-hosts", []))),
-        "budget-usd": draw(DOLLARS),
+        "limits": draw(LIMITS),
         "min-permission": draw(PERMISSIONS),
         "model": draw(st.sampled_from(["", *MODEL_ALIASES])),
-        **{name: most for name, most in sums.items() if most is not None},
     }
 
 
@@ -124,7 +124,7 @@ def most(dollars: float | None) -> float:
 
 
 def test_every_key_of_a_policy_is_tried_here() -> None:
-    assert {*Policy.keys()} == {*KEYS, "allowed-hosts"}
+    assert {*known_keys(Policy)} == {*KEYS, "allowed-hosts"}
 
 
 @tried(100)
@@ -139,11 +139,11 @@ def test_no_policy_widens_an_input(asked: dict[str, object], policy: dict[str, J
     assert left <= reached(before.network, before.allowed_hosts) & reached(limits.network, limits.allowed_hosts)
     # An entry keeps its form: a name that is written out may lead to a private address, and a suffix may not.
     assert before.network is Network.FULL or {*after.allowed_hosts} <= {*before.allowed_hosts}
-    for name in SUMS:
-        wanted = min(most(getattr(before, name)), most(getattr(limits, name)))
-        assert most(getattr(after, name)) == wanted
+    for name in SharedLimits.model_fields:
+        wanted = min(most(getattr(before.limits, name)), most(getattr(limits.limits, name)))
+        assert most(getattr(after.limits, name)) == wanted
     assert after.min_permission.rank == max(before.min_permission.rank, (limits.min_permission or Permission.NONE).rank)
-    narrowed = {"policy", "network", "allowed_hosts", "min_permission", *SUMS}
+    narrowed = {"policy", "network", "allowed_hosts", "min_permission", "limits"}
     assert before.model_dump(exclude=narrowed) == after.model_dump(exclude=narrowed)
 
 
@@ -236,7 +236,7 @@ def test_the_narrower_network_applies(asked: dict[str, str], policy: str, expect
 def test_a_policy_with_a_mistake_stops_the_run_and_says_what_to_do(policy: str, words: str) -> None:
     with pytest.raises(InputError) as caught:
         read_inputs({"policy": policy})
-    assert "input policy: " in str(caught.value)
+    assert "input policy" in str(caught.value)
     assert words in str(caught.value)
     assert caught.value.hint == "Correct the variable STEPFLOW_POLICY and start again."
 
@@ -247,7 +247,7 @@ def test_a_policy_with_a_mistake_stops_the_run_and_says_what_to_do(policy: str, 
         ("min-permission: read", False),
         ("min-permission: write\nmodels: [opus, sonnet, haiku]", False),
         ("models: [opus, sonnet, haiku]", True),
-        ("budget-usd: 2", True),
+        ("limits: {usd: 2}", True),
         ("started-by: [ann]", True),
     ],
 )

@@ -94,8 +94,8 @@ def test_an_interrupted_call_is_undone_and_the_model_learns_of_it(stopped: Run) 
 
 def test_a_limit_that_was_raised_lets_the_run_go_on(whole: Run, tmp_path: Path) -> None:
     run = Run.of(tmp_path)
-    assert run.play(max_iterations="2").report.outcome is Outcome.LIMIT_REACHED
-    assert run.play(max_iterations="2").report.outcome is Outcome.LIMIT_REACHED
+    assert run.play(limits={"iterations": 2}).report.outcome is Outcome.LIMIT_REACHED
+    assert run.play(limits={"iterations": 2}).report.outcome is Outcome.LIMIT_REACHED
     assert same_run(run.play(), whole.result)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -127,7 +128,7 @@ def make_checkout(case: Path, data: dict, root: Path) -> Path:
 
 
 def make_request(
-    root: Path, folder: Path, scenario: Path, *, run_id: str = "run-1", issue: Issue | None = ISSUE, **inputs: str
+    root: Path, folder: Path, scenario: Path, *, run_id: str = "run-1", issue: Issue | None = ISSUE, **inputs: Any
 ) -> RunRequest:
     """What one process is asked to do: a dry run of a scenario, for bob."""
     given = {"scenario": str(scenario), **{name.replace("_", "-"): value for name, value in inputs.items()}}

@@ -279,8 +279,8 @@ class AgentDefinition:
     permission_mode: PermissionMode = PermissionMode.ACCEPT_EDITS
     #: The most that tools may reach; None means that the input `network` decides.
     network: Network | None = None
-    #: The most that a run may cost, in US dollars; None means that the input `budget-usd` decides.
-    budget_usd: float | None = None
+    #: The most that a run may cost, in US dollars; None means that the input `limits` decides.
+    max_usd: float | None = None
     #: Whether people without write access may start it, too.
     anyone_may_start: bool = False
     github: GitHubSettings = field(default_factory=GitHubSettings)

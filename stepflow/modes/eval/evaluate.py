@@ -235,20 +235,18 @@ class _Trying:
         usd_left = self._usd_left() + self.costs[planned.key]
         run_usd, minutes_left, inputs = planned.definition.run_usd, max(0.01, self._minutes_left()), self.request.inputs
         request = trial_request(self.request, opened, self.agent, planned.key, planned.definition.variant.model)
-        limits = {
-            "budget_usd": min(run_usd, usd_left),
-            "timeout_minutes": min(inputs.timeout_minutes, minutes_left),
-        }
-        request = replace(request, inputs=request.inputs.model_copy(update=limits))
+        least = {"usd": min(run_usd, usd_left), "minutes": min(inputs.limits.minutes, minutes_left)}
+        limits = request.inputs.limits.model_copy(update=least)
+        request = replace(request, inputs=request.inputs.model_copy(update={"limits": limits}))
         report = run_case(opened, planned.definition.agents, request, self.cancellation)
         self.costs[planned.key] = run_usd if report.cost_usd is None else report.cost_usd
         self.cancellation.check()
         self.faults = self.faults + 1 if report.outcome is Outcome.MODEL_FAILED else 0
         match report.outcome:
-            case Outcome.BUDGET_EXHAUSTED if limits["budget_usd"] < run_usd:
+            case Outcome.BUDGET_EXHAUSTED if limits.usd < run_usd:
                 self.reached = self._describe_budget()
                 return self.reached
-            case Outcome.TIMED_OUT if minutes_left < inputs.timeout_minutes:
+            case Outcome.TIMED_OUT if minutes_left < inputs.limits.minutes:
                 self.reached = self._describe_minutes()
                 return self.reached
             case Outcome.MODEL_FAILED if inputs.provider is not Provider.SCRIPTED:
@@ -289,7 +287,7 @@ class _Trying:
             return None
 
     def _describe_budget(self) -> str:
-        return f"--budget-usd {self.asked.most_usd:g} is spent"
+        return f"--usd {self.asked.most_usd:g} is spent"
 
     def _describe_minutes(self) -> str:
         return f"--minutes {self.asked.most_minutes:g} are over"

@@ -69,7 +69,7 @@ class OpenedCase:
 
     def check_trees(self, trees: Sequence[str], cancellation: Cancellation) -> tuple[str, ...]:
         """Do the same for several trees, at the same time if there are several processors."""
-        seconds = self.request.inputs.timeout_minutes * 60
+        seconds = self.request.inputs.limits.minutes * 60
         checks = [fill_command(check, self.case.test_files) for check in self.case.checks]
         trials = Trials(
             repository=self.repository,
@@ -179,6 +179,7 @@ def trial_request(request: RunRequest, opened: OpenedCase, agent: str, key: str,
         # They are there already.
         "apt_packages": (),
         "resume": "auto",
+        "limits": inputs.limits.of_one_run(),
         **dict.fromkeys(("github_token", *OF_GITHUB)),
     }
     return replace(

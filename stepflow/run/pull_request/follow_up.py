@@ -101,12 +101,12 @@ def find_follow_up(  # noqa: PLR0911 - one return per reason is the table
 def read_feedback(request: RunRequest, follow_up: FollowUp, event: PullRequestEvent) -> tuple[FollowUp, SanitizedText]:
     """Read the feedback that the run must act on, and return the follow-up with its threads, and its text. Raises
     `Refused` if there is none, or after too many rounds."""
-    most = request.inputs.max_rounds
+    most = request.inputs.limits.rounds
     if follow_up.round > most:
         raise Refused(
             f"No run was started: {most} follow-ups have pushed to pull request #{follow_up.pull_request}, and "
-            "`max-rounds` allows no more.",
-            hint="Let a person continue on the branch, or raise `max-rounds`.",
+            "`limits.rounds` allows no more.",
+            hint="Let a person continue on the branch, or raise `limits.rounds`.",
         )
     with open_reader(request) as reader:
         if event.failed_run is not None:

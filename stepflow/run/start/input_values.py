@@ -8,10 +8,19 @@ import unicodedata
 from base64 import b64decode
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    model_validator,
+)
 
 from stepflow.domain.json import JsonObject
 from stepflow.domain.text import strip_unseen
@@ -168,12 +177,9 @@ def secret_parts(value: str) -> tuple[str, ...]:
     return value, credentials
 
 
-Map = Annotated[JsonObject, BeforeValidator(lambda value: parse_yaml_map(value) or {})]
-SecretMap = Annotated[
-    dict[str, SecretStr],
-    BeforeValidator(lambda value: parse_yaml_map(value) or {}),
-    AfterValidator(check_header_values),
-]
+_ReadMap = BeforeValidator(lambda value: parse_yaml_map(value) or {})
+Map = Annotated[JsonObject, _ReadMap]
+SecretMap = Annotated[dict[str, SecretStr], _ReadMap, AfterValidator(check_header_values)]
 
 
 def in_dashes(name: str) -> str:
@@ -181,17 +187,48 @@ def in_dashes(name: str) -> str:
     return name.replace("_", "-")
 
 
+#: How a YAML map begins. The first word of a command never ends with a colon.
+_MAP = re.compile(r"(?:\s|#.*\n)*(?:\{\s*)?[\w-]+:(?:\s|$)")
+
+
 class InputMap(BaseModel):
     """An input that is a YAML map of known keys."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=in_dashes, populate_by_name=True, hide_input_in_errors=True
+        frozen=True,
+        extra="forbid",
+        alias_generator=in_dashes,
+        populate_by_name=True,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
     )
 
+    #: The key that a text stands for if it is no map; empty: it must be one.
+    text_key: ClassVar[str] = ""
+
+    @model_validator(mode="before")
     @classmethod
-    def keys(cls) -> tuple[str, ...]:
-        """Return the keys that the map may have."""
-        return tuple(field.alias or name for name, field in cls.model_fields.items())
+    def read(cls, given: object) -> object:
+        """Read a YAML map, or the text that stands for one of its keys. A key without a value counts as not set, as an
+        empty input does."""
+        given = cls.parse(given)
+        if not isinstance(given, dict):
+            return given
+        return {key: value for key, value in given.items() if value is not None and value != ""}
+
+    @classmethod
+    def parse(cls, given: object) -> object:
+        """Parse a text. Anything else stays as it is."""
+        if not isinstance(given, str):
+            return given
+        if cls.text_key and not _MAP.match(given):
+            return {cls.text_key: given.strip()}
+        return parse_yaml_map(given) or {}
+
+
+def known_keys(kind: type[BaseModel]) -> tuple[str, ...]:
+    """Return the keys that a map may have, as people write them."""
+    return tuple(field.alias or in_dashes(name) for name, field in kind.model_fields.items())
 
 
 def check_allowed_hosts(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any, Self, get_args
@@ -11,7 +11,6 @@ from typing import Annotated, Any, Self, get_args
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
@@ -23,7 +22,6 @@ from pydantic_core import ErrorDetails
 
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.json import JsonObject
-from stepflow.domain.proof import MOST_HUNKS, HunkPolicy, ProofSettings
 from stepflow.domain.run import Limits
 from stepflow.domain.text import Spent
 from stepflow.domain.words import (
@@ -39,9 +37,9 @@ from stepflow.domain.words import (
     StructuredOutput,
 )
 from stepflow.errors import InputError
+from stepflow.run.start.input_maps import LimitsInput, ManyIssuesInput, ProveInput, WorkloadIdentityInput
 from stepflow.run.start.input_values import (
     Allowances,
-    Count,
     Flag,
     InputMap,
     IssueNumber,
@@ -50,21 +48,18 @@ from stepflow.run.start.input_values import (
     Map,
     Name,
     Names,
-    Numbers,
-    OptionalPositive,
-    Positive,
     Secret,
     SecretMap,
     StartEvents,
     Text,
     Words,
     check_allowed_hosts,
-    empty_to_none,
     in_dashes,
+    known_keys,
     parse_yaml_map,
     secret_parts,
 )
-from stepflow.run.start.policy import SUMS, VARIABLE, Policy
+from stepflow.run.start.policy import VARIABLE, Policy
 
 
 class Mode(StrEnum):
@@ -90,31 +85,10 @@ class BoundaryMode(StrEnum):
     DRY_RUN = "dry-run"
 
 
-class WorkloadIdentityInput(InputMap):
-    """The ids of Anthropic's workload identity federation."""
-
-    federation_rule_id: str
-    organization_id: str
-    service_account_id: Text = None
-
-
-class ManyIssuesInput(InputMap):
-    """The issues to take in the mode `plan`, or the folder and issue numbers to read in the mode `gather`."""
-
-    label: str = ""
-    limit: Annotated[int, Field(ge=1, le=256)] = 256
-    after: Count = None
-    folder: Annotated[str, Field(alias="from")] = ""
-    issues: Numbers = ()
-    budget_usd_total: Annotated[
-        Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, BeforeValidator(empty_to_none)
-    ] = None
-
-
 #: The keys of `many-issues` in each of its modes; the first one is required.
 MANY_ISSUES = {
-    Mode.PLAN: ("label", "limit", "after", "budget-usd-total"),
-    Mode.GATHER: ("from", "issues", "budget-usd-total"),
+    Mode.PLAN: ("label", "limit", "after", "usd-total"),
+    Mode.GATHER: ("from", "issues", "usd-total"),
 }
 
 
@@ -129,32 +103,6 @@ def check_keys_of_mode(value: ManyIssuesInput, info: ValidationInfo) -> ManyIssu
         elif not map_.get(keys[0]):
             raise ValueError(f"the mode {mode} needs `{keys[0]}: …` in it")
     return value
-
-
-#: How a YAML map begins. The first word of a command never ends with a colon.
-_MAP = re.compile(r"(?:\s|#.*\n)*[\w-]+:(?:\s|$)")
-
-
-def parse_proof(value: object) -> object:
-    """Parse a YAML map. Any other text is the command itself."""
-    if not isinstance(value, str) or not value.strip():
-        return empty_to_none(value)
-    return parse_yaml_map(value) if _MAP.match(value) else {"command": value.strip()}
-
-
-class ProveInput(InputMap):
-    """What proves a change. None and an empty list mean the built-in default."""
-
-    command: Annotated[str, Field(pattern=r"\S")]
-    tests: Names = ()
-    max_hunks: Count = None
-    hunks: HunkPolicy = HunkPolicy.TELL
-    comment: Flag = False
-
-    @property
-    def settings(self) -> ProofSettings:
-        """Everything but the command, with the defaults filled in."""
-        return ProofSettings(tests=self.tests, most_hunks=self.max_hunks or MOST_HUNKS, hunks=self.hunks)
 
 
 def check_login(value: str | None) -> str | None:
@@ -221,7 +169,7 @@ class Inputs(BaseModel):
     anthropic_base_url: Text = None
     """Address of the model's service (https or loopback), such as a server that speaks the Anthropic API; empty means
     the provider's own."""
-    anthropic_workload_identity: Annotated[WorkloadIdentityInput | None, BeforeValidator(parse_yaml_map)] = None
+    anthropic_workload_identity: WorkloadIdentityInput | None = None
     """Workload identity that replaces the key, as a YAML map of `federation-rule-id`, `organization-id` and
     `service-account-id`; the job then needs the permission `id-token:write`."""
     model: Text = None
@@ -231,30 +179,10 @@ class Inputs(BaseModel):
     """Scenario file, relative to the repository, that answers instead of a model; required by the provider
     `scripted`."""
     # limits
-    max_iterations: Count = None
-    """Maximum step attempts per run; empty means agent.json's `maxIterations`, then 10 (steps with gates) or 100
-    (steps with checks)."""
-    max_rounds: Annotated[int, Field(ge=1)] = 3
-    """Maximum follow-ups that may push to one pull request, which ends a loop between an agent and the checks."""
-    budget_usd: Positive = 5
-    """Maximum US dollars per run for the model; scripted turns cost nothing."""
-    budget_tokens: Count = None
-    """Maximum tokens per run; required for a model whose price is unknown."""
-    budget_usd_per_issue: OptionalPositive = None
-    """Maximum US dollars for all runs on one issue, summed from their comments; enforced before the run with a
-    `read-token` of the account that writes, otherwise only reported."""
-    budget_usd_per_day: OptionalPositive = None
-    """Maximum US dollars per day (UTC) for all runs of the repository, summed from their comments; a run begins only if
-    this leaves its whole budget. It needs a `read-token` of the account that writes."""
-    budget_usd_per_month: OptionalPositive = None
-    """Maximum US dollars per month (UTC) for all runs of the repository, as `budget-usd-per-day` for a day."""
-    runs_per_person_per_day: Count = None
-    """Maximum runs of the agent per day (UTC) that one person may start by an issue or a comment; it needs a
-    `read-token`."""
-    timeout_minutes: Positive = 50
-    """Minutes after which no further turn begins. A tool call or model answer in progress then has half a minute more,
-    a validator five minutes; keep it ten minutes below the job's own `timeout-minutes`, to leave time for the
-    report."""
+    limits: LimitsInput = LimitsInput()
+    """What runs may use up at most, as a YAML map with one `key: number` per line: `usd`, `tokens`, `iterations` and
+    `minutes` of one run, `rounds` of follow-ups, and for several runs `usd-per-issue`, `usd-per-day`, `usd-per-month`
+    and `runs-per-person-per-day`."""
     # GitHub
     github_token: Secret = None
     """Token for the boundary, which writes after a completed run; no step, tool or validator can reach it. It is used
@@ -285,11 +213,10 @@ class Inputs(BaseModel):
     ca_certificates: Text = None
     """Certificates (PEM text) of additional authorities to trust for the model's service, GitHub, and the push.
     Certificates are not secret, so an organization variable can hold them."""
-    policy: Annotated[Policy | None, BeforeValidator(parse_yaml_map)] = None
+    policy: Policy | None = None
     """Policy of the organization or repository, for which there is the variable STEPFLOW_POLICY: a YAML map of what
-    runs may do at most, with `enabled`, `agents`, `models`, `network`, `allowed-hosts`, `budget-usd`,
-    `budget-usd-per-issue`, `budget-usd-per-day`, `budget-usd-per-month`, `runs-per-person-per-day`, `min-permission`
-    and `started-by`. It narrows the other inputs and never widens one."""
+    runs may do at most, with `enabled`, `agents`, `models`, `network`, `allowed-hosts`, `limits`, `min-permission` and
+    `started-by`. It narrows the other inputs and never widens one."""
     # sandbox
     isolation: Isolation = Isolation.REQUIRED
     """`required` refuses to run when a layer of the sandbox is missing, `best-effort` warns and continues: without
@@ -338,17 +265,17 @@ class Inputs(BaseModel):
     otel_content: Flag = False
     """Whether the trace also contains prompts, answers, and what tools were given and returned."""
     # many issues
-    many_issues: Annotated[
-        ManyIssuesInput, BeforeValidator(lambda value: parse_yaml_map(value) or {}), AfterValidator(check_keys_of_mode)
-    ] = Field(default=ManyIssuesInput(), validate_default=True)
+    many_issues: Annotated[ManyIssuesInput, AfterValidator(check_keys_of_mode)] = Field(
+        default=ManyIssuesInput(), validate_default=True
+    )
     """YAML map. In the mode `plan`: `label` of the open issues to take; `limit`, the most issues of one page, 256 by
     default as a job matrix holds no more (a page whose texts are long holds fewer); `after`, such as the output
     `plan-next` of the page before, to take only issues with a higher number. In the mode `gather`: `from`, the folder
     below which the reports of the jobs were downloaded; `issues`, the output `plan-issues`, so that an issue whose job
-    left no report is shown too. In both: `budget-usd-total`, the most US dollars for all issues together; a page has
-    only as many issues as it covers at `budget-usd` each."""
+    left no report is shown too. In both: `usd-total`, the most US dollars for all issues together; a page has only as
+    many issues as it covers at `limits.usd` each."""
     # proof
-    prove: Annotated[ProveInput | None, BeforeValidator(parse_proof)] = None
+    prove: ProveInput | None = None
     """Command that runs the tests of a change, such as `pytest -q {tests}`, or a YAML map: `command`; `tests`, a list
     of globs of the test files; `max-hunks`, the parts to try by themselves, 20 by default; `hunks`, `require` if a part
     that no test holds fails the proof, or `tell`, the default; `comment`, `true` for a comment on the pull request."""
@@ -375,18 +302,15 @@ class Inputs(BaseModel):
             return self
         network, hosts = policy.narrow_network(self.network, self.allowed_hosts)
         least = policy.narrow_permission(self.min_permission)
-        sums = {name: policy.narrow_sum(name, getattr(self, name)) for name in SUMS}
-        return self.model_copy(update={"network": network, "allowed_hosts": hosts, "min_permission": least, **sums})
+        limits = self.limits.narrowed_to(policy.limits)
+        return self.model_copy(
+            update={"network": network, "allowed_hosts": hosts, "min_permission": least, "limits": limits}
+        )
 
     @property
     def names_run(self) -> bool:
         """Whether `resume` names one particular run."""
         return self.resume not in (AUTO, NEVER)
-
-    @property
-    def has_caps(self) -> bool:
-        """Whether a day or a month has a cap."""
-        return any((self.budget_usd_per_day, self.budget_usd_per_month, self.runs_per_person_per_day))
 
     @property
     def allow_spec_violations(self) -> bool:
@@ -408,24 +332,25 @@ class Inputs(BaseModel):
 
     def budget(self, agent: AgentDefinition) -> float:
         """Return what a run may cost, in US dollars: the lower of the agent's own budget and the input."""
-        return min(self.budget_usd, agent.budget_usd or self.budget_usd)
+        return min(self.limits.usd, agent.max_usd or self.limits.usd)
 
-    def limits(self, agent: AgentDefinition, *, now: float, spent: Spent | None = None) -> Limits:
+    def run_limits(self, agent: AgentDefinition, *, now: float, spent: Spent | None = None) -> Limits:
         """Return the limits of a run that starts now. Inputs take precedence over the agent's own limits; `spent` is
         the cost of other runs on the issue, if known."""
         dollars, before = self.budget(agent), None
-        if spent and self.budget_usd_per_issue is not None and self.budget_usd_per_issue - spent.usd < dollars:
+        whole = self.limits.usd_per_issue
+        if spent and whole is not None and whole - spent.usd < dollars:
             # May be negative: then nothing is left, and the reason can still name the whole budget.
-            dollars, before = self.budget_usd_per_issue - spent.usd, spent.usd
+            dollars, before = whole - spent.usd, spent.usd
         limits = agent.verdict.limits
         return replace(
             limits,
-            iterations=agent.cap(self.max_iterations or limits.iterations),
-            tokens=self.budget_tokens,
+            iterations=agent.cap(self.limits.iterations or limits.iterations),
+            tokens=self.limits.tokens,
             usd=dollars,
             spent_before=before,
-            usd_by_agent=before is None and dollars < self.budget_usd,
-            deadline=now + self.timeout_minutes * 60,
+            usd_by_agent=before is None and dollars < self.limits.usd,
+            deadline=now + self.limits.minutes * 60,
         )
 
     def secrets(self) -> tuple[str, ...]:
@@ -436,8 +361,6 @@ class Inputs(BaseModel):
         return (*(value.get_secret_value() for value in values), *in_maps)
 
 
-#: Inputs that limit what a run counts; a rehearsal and an eval take them too.
-COUNT_LIMITS = ("max-iterations",)
 #: Fields that the action takes from the runner's environment, or does not have.
 NO_INPUTS = frozenset({"github-api-url", "github-server-url", "structured-output", "record", "debug"})
 
@@ -462,9 +385,10 @@ def secret_values(name: str, text: str) -> tuple[str, ...]:
 
 
 def read_inputs(values: Mapping[str, Any]) -> Inputs:
-    """Check all inputs at once. An empty string counts as not set. Raises one `InputError` with every problem."""
+    """Check all inputs at once. A blank text counts as not set. Raises one `InputError` with every problem."""
+    given = {name: value for name, value in values.items() if not isinstance(value, str) or value.strip()}
     try:
-        return Inputs.model_validate({name: value for name, value in values.items() if value != ""})
+        return Inputs.model_validate(given)
     except ValidationError as exc:
         errors = exc.errors(include_input=False)
         is_policy = all(error["loc"][:1] == ("policy",) for error in errors)
@@ -479,17 +403,43 @@ def _message(error: ErrorDetails) -> str:
     message = error["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
     message, valid, kind = message.partition(", unable to parse")[0].partition("a valid ")
     if valid:
-        message += {"integer": "a whole number", "dictionary": "a map"}.get(kind, f"a {kind}")
+        message += {"integer": "a whole number", "dictionary": "a map"}.get(kind.partition(" or ")[0], f"a {kind}")
     if keys and error["type"] == "extra_forbidden":
         *keys, unknown = keys
-        message = _describe_unknown_key(name, unknown)
-    return f"input {': '.join((in_dashes(name), *keys))}: {message}"
+        message = _describe_unknown_key((name, *keys), unknown)
+    return f"input {'.'.join((in_dashes(name), *keys))}: {message}"
 
 
-def _describe_unknown_key(name: str, unknown: str) -> str:
-    from stepflow.definition.diagnostics import did_you_mean  # noqa: PLC0415 - only a mistake needs it
+def _describe_unknown_key(place: Sequence[str], unknown: str) -> str:
+    kind: type[BaseModel] = Inputs
+    for name in place:
+        kind = map_at(kind, name)
+    known = {key: f'"{key}"' for key in known_keys(kind)}
+    return f"there is no key `{unknown}`{_suggest(unknown, known)}; it knows {', '.join(known)}"
 
-    annotation = Inputs.model_fields[name.replace("-", "_")].annotation
-    kinds = (kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type))
-    known = next(kind.keys() for kind in kinds if issubclass(kind, InputMap))
-    return f"there is no key `{unknown}`{did_you_mean(unknown, known)}; it knows {', '.join(known)}"
+
+def map_at(kind: type[BaseModel], name: str) -> type[BaseModel]:
+    """Return the class of an input, or of a key of a map, that is a map of known keys."""
+    fields = (field for key, field in kind.model_fields.items() if name in (in_dashes(key), field.alias))
+    kinds = (each for field in fields for each in (field.annotation, *get_args(field.annotation)))
+    return next(each for each in kinds if isinstance(each, type) and issubclass(each, InputMap))
+
+
+#: The inputs whose keys somebody may take for inputs.
+_MAPS = ("limits",)
+
+
+def suggest_input(unknown: str) -> str:
+    """Return ` (did you mean …?)` with the input or the key of an input that is most similar, or nothing."""
+    keys = {key: f'the key "{key}" of "{name}"' for name in _MAPS for key in known_keys(map_at(Inputs, name))}
+    names = {name: f'"{name}"' for name in map(in_dashes, Inputs.model_fields) if name not in NO_INPUTS}
+    return _suggest(unknown, keys | names)
+
+
+def _suggest(unknown: str, known: Mapping[str, str]) -> str:
+    """Return ` (did you mean …?)` for the word that ends the unknown one, or else resembles it."""
+    from stepflow.definition.diagnostics import closest_match  # noqa: PLC0415 - only a mistake needs it
+
+    near = max((each for each in known if f"-{unknown}".endswith(f"-{each}")), key=len, default=None)
+    near = near or closest_match(unknown, known)
+    return f" (did you mean {known[near]}?)" if near else ""

@@ -15,12 +15,11 @@ from stepflow.domain.agent.definition import AgentDefinition, Step
 from stepflow.domain.text import usd
 from stepflow.domain.words import Network, Permission, Provider
 from stepflow.model.models import resolve_model
+from stepflow.run.start.input_maps import SharedLimits
 from stepflow.run.start.input_values import (
-    Count,
     Flag,
     InputMap,
     LeastPermission,
-    Positive,
     Words,
     check_allowed_hosts,
     in_dashes,
@@ -32,10 +31,6 @@ VARIABLE = "STEPFLOW_POLICY"
 ANY = "any"
 _NAME, _DIGEST = re.compile(r"(?:builtin/)?[a-z][a-z0-9-]*"), re.compile(rf"[0-9a-f]{{64}}|{ANY}")
 _SHOWN_DIGITS = 12
-
-
-#: The inputs of which the lower number applies.
-SUMS = ("budget_usd", "budget_usd_per_issue", "budget_usd_per_day", "budget_usd_per_month", "runs_per_person_per_day")
 
 
 def _read_agents(value: object) -> object:
@@ -67,33 +62,29 @@ class Policy(InputMap):
     models: Annotated[Words, Field(min_length=1)] | None = None
     network: Network | None = None
     allowed_hosts: Annotated[Words, AfterValidator(check_allowed_hosts)] = Field(default=(), validate_default=True)
-    budget_usd: Positive | None = None
-    budget_usd_per_issue: Positive | None = None
-    budget_usd_per_day: Positive | None = None
-    budget_usd_per_month: Positive | None = None
-    runs_per_person_per_day: Count = None
+    limits: SharedLimits = SharedLimits()
     min_permission: LeastPermission | None = None
     #: Logins; those of bots end in `[bot]`.
     started_by: Annotated[Words, Field(min_length=1)] | None = None
 
     @model_validator(mode="before")
     @classmethod
-    def refuse_empty_keys(cls, given: object) -> object:
-        """Refuse a key without a value, which could mean that everything is allowed, or nothing."""
-        for key, value in given.items() if isinstance(given, dict) else ():
-            if value is None:
-                raise ValueError(f"`{key}` has no value: give it one, or leave the key out")
+    def read(cls, given: object) -> object:
+        """Read a YAML map. Refuse a key without a value, which could mean that everything is allowed, or nothing."""
+        given = cls.parse(given)
+        if isinstance(given, dict) and (empty := next(_find_empty(given), "")):
+            raise ValueError(f"`{empty}` has no value: give it one, or leave the key out")
         return given
 
     @property
     def limits_dollars(self) -> bool:
         """Whether a run must not cost more than some dollars, which takes models with known prices."""
-        return self.budget_usd is not None or self.sums_runs
+        return self.limits.usd is not None or self.sums_runs
 
     @property
     def sums_runs(self) -> bool:
         """Whether the cost of other runs counts, which is in their comments."""
-        return any((self.budget_usd_per_issue, self.budget_usd_per_day, self.budget_usd_per_month))
+        return any((self.limits.usd_per_issue, self.limits.usd_per_day, self.limits.usd_per_month))
 
     def __str__(self) -> str:
         """Return the policy in one line, for people."""
@@ -110,15 +101,11 @@ class Policy(InputMap):
         if self.network:
             hosts = f" ({', '.join(self.allowed_hosts)})" if self.allowed_hosts else ""
             yield f"network: {self.network}{hosts}"
-        for name in SUMS:
-            if (most := getattr(self, name)) is not None:
-                yield f"{in_dashes(name)}: {usd(most) if name.startswith('budget_usd') else most}"
+        for name, most in self.limits:
+            if most is not None:
+                yield f"limits.{in_dashes(name)}: {usd(most) if name.startswith('usd') else most}"
         if self.min_permission:
             yield f"min-permission: {self.min_permission}"
-
-    def narrow_sum(self, name: str, asked: float | None) -> float | None:
-        """Return the lower of the policy's number and the one that is asked for."""
-        return min((each for each in (asked, getattr(self, name)) if each is not None), default=None)
 
     def narrow_permission(self, asked: Permission) -> Permission:
         """Return the higher of the policy's permission and the one that is asked for."""
@@ -194,6 +181,15 @@ def _rungs_of(agent: AgentDefinition, step: Step, model: str | None) -> tuple[Ru
 def refusal(reason: str) -> Refused:
     """Return the error for a run that the policy does not allow."""
     return Refused(f"No run was started: {reason}.")
+
+
+def _find_empty(given: dict[object, object], place: str = "") -> Iterator[str]:
+    """Yield the place of each key without a value."""
+    for key, value in given.items():
+        if value is None or value == "":
+            yield f"{place}{key}"
+        elif isinstance(value, dict):
+            yield from _find_empty(value, f"{place}{key}.")
 
 
 def _describe_agent(name: str, digests: tuple[str, ...]) -> str:

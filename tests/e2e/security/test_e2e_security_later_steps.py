@@ -124,7 +124,7 @@ def left(request: pytest.FixtureRequest, new_world: Callable[[], World]) -> Left
     (runner.root / "marks").chmod(0o777)
     before = look_at(runner.root, image=runner.image)
     volumes = {EXPLOITS: "/opt/exploits:ro"}
-    inputs = {**world.inputs(), **({"budget-tokens": "1"} if name == "failed" else {})}
+    inputs = {**world.inputs(), **({"limits": "tokens: 1"} if name == "failed" else {})}
     with runner.started(inputs, event_name="issues", volumes=volumes) as process:
         end(runner, name, process)
         log = process.communicate(timeout=100)[0]
