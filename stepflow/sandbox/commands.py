@@ -22,9 +22,9 @@ from stepflow.sandbox.launcher import PIECE, CannotStart, Launcher, Sink, read_n
 
 _DRAIN_SECONDS = 2.0
 _WANTED_PIPE = 1024 * 1024
-_CODE = re.compile(rb"[0-9]{1,3}")
-#: The descriptor on which the shell reports.
-_REPORT = 3
+_CODE = re.compile(rb"(?P<code>[0-9]{1,3}) (?P<moved>[01])")
+#: The descriptors on which the shell reports, and which keeps its output from what a command does to the others.
+_REPORT, _KEPT_OUTPUT = 3, 4
 #: Bytes of a server's standard error that are kept: far more than a message shows, since what is cut in two cannot be
 #: masked.
 _LAST_BYTES = 64 * 1024
@@ -225,12 +225,14 @@ class _Status:
         self._start = nonce.encode() + b" "
         self._seen = b""
         self.code: int | None = None
+        #: Whether the command has left the shell's output elsewhere.
+        self.moved = False
 
     def feed(self, data: bytes) -> None:
         self._seen = (self._seen + data)[-PIECE:]
         for line in self._seen.split(b"\n")[:-1]:
-            if line.startswith(self._start) and _CODE.fullmatch(line, len(self._start)):
-                self.code = int(line[len(self._start) :])
+            if line.startswith(self._start) and (match := _CODE.fullmatch(line, len(self._start))):
+                self.code, self.moved = int(match["code"]), match["moved"] == b"1"
 
 
 class Shell:
@@ -247,7 +249,7 @@ class Shell:
             self._report, report = launcher.open_pipe(ours, theirs)
             self._pipe_size = _widen(self._script)
             # bash reads its script from a pipe byte by byte, so a command can never swallow the next one.
-            descriptors = (script, output, output, report)
+            descriptors = (script, output, output, report, output)
             self._bash = launcher.start(("bash", "--noprofile", "--norc"), descriptors, folder=folder)
             self._ending = ours.pop_all()
 
@@ -266,7 +268,7 @@ class Shell:
         if not in_time:
             self._launcher.end()
         self._read_rest(output)
-        return self._result(output.text(), status.code, timeout, in_time=in_time)
+        return self._result(output.text(), status, timeout, in_time=in_time)
 
     @property
     def alive(self) -> bool:
@@ -278,9 +280,13 @@ class Shell:
         self._ending.close()
 
     def _wrap(self, command: str, nonce: str) -> bytes:
-        fd = _REPORT
+        report, kept = _REPORT, _KEPT_OUTPUT
         script = (
-            f"builtin eval {shlex.quote(command)} </dev/null {fd}>&-\nbuiltin printf '%s %d\\n' {nonce} \"$?\" >&{fd}\n"
+            f"builtin eval {shlex.quote(command)} </dev/null {report}>&- {kept}>&-\n"
+            f"builtin printf '%s %d ' {nonce} \"$?\" >&{report}\n"
+            # What `exec` does to the shell's output outlasts its command. A trap may do it again.
+            f"[[ /dev/fd/1 -ef /dev/fd/{kept} && /dev/fd/2 -ef /dev/fd/{kept} ]] && builtin echo 0 >&{report} ||"
+            f" {{ builtin trap - DEBUG; exec >&{kept} 2>&{kept}; builtin echo 1 >&{report}; }}\n"
         )
         try:
             return script.encode("utf-8", "surrogateescape")
@@ -310,7 +316,8 @@ class Shell:
         """What was written before the status line is in the pipe by now, and a pipe holds no more than one piece."""
         output.feed(read_now(self._output) or b"")
 
-    def _result(self, text: str, code: int | None, timeout: float, *, in_time: bool) -> tuple[str, int | None]:
+    def _result(self, text: str, status: _Status, timeout: float, *, in_time: bool) -> tuple[str, int | None]:
+        code = status.code
         restart = "the next call gets a fresh shell where the first one started"
         note = ""
         if not in_time:
@@ -322,6 +329,11 @@ class Shell:
             note = f"the shell ended with exit code {code}; {restart}"
         elif code != 0:
             note = f"exit code {code}"
+        if status.moved:
+            moved = (
+                "the command redirected the output of the shell itself; what the next command writes comes here again"
+            )
+            note = "; ".join(filter(None, (note, moved)))
         if not note:
             return text, code
         gap = "" if not text or text.endswith("\n") else "\n"

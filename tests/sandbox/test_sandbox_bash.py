@@ -143,3 +143,38 @@ def test_tools_that_read_their_own_output_stop_nobody(start):
 def test_an_unpaired_surrogate_in_a_command_is_refused_and_nothing_breaks(shared_box, command):
     assert "unpaired surrogate" in shared_box.bash(command).text
     assert shared_box.bash("echo fine").text == "fine\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(
+            "exec >file.txt",
+            "exec 2>&1 >/dev/null",
+            "exec &>/dev/null; false",
+            "exec 1>&-",
+            "exec 2>&-",
+            "exec >&- 2>&-",
+        ),
+        *(
+            "exec 4>file.txt 1>&4",
+            "trap 'exec >file.txt 2>&1' DEBUG; true",
+            "set -e; exec >file.txt",
+            "set -u; exec >&-",
+        ),
+    ],
+)
+def test_output_that_a_command_redirects_for_good_comes_back_and_is_told(box, command):
+    result = box.bash(command)
+    assert "redirected the output of the shell" in result.text
+    assert result.exit_code == (1 if "false" in command else 0)
+    assert box.bash("echo again; echo error >&2").text == "again\nerror\n"
+    assert box.bash("cd / && pwd").text == "/\n"
+    assert box.bash("pwd").text == "/\n"
+
+
+@pytest.mark.parametrize("command", ["exec <file.txt", "exec 3>&- 4>&-", "exec 5>file.txt", "stty raw; true", "set -e"])
+def test_what_a_command_does_to_other_descriptors_harms_nothing(box, command):
+    box.bash("echo in the file > file.txt")
+    box.bash(command)
+    assert box.bash("cat; echo again").text == "again\n"
