@@ -123,12 +123,15 @@ def _ask_model(context: FlowContext, step: Step, schema: JsonObject | None) -> R
         return answer or {}, decide_by_check(conversation, step, step.check, answer)
     if answer is None and step.gate and step.gate.fail_fast:
         conversation.change_model(ClimbCause.FORMAT, describe_misfit(NO_OBJECT))
-        _note_no_intent(context, step, "no JSON object")
+        _note_no_intent(context, step, f"no JSON object{conversation.cut_note}")
         if context.state.iteration == 1:
             return None
         reason = f'the answer of step "{step.id}" in iteration {context.state.iteration} contains no JSON object'
-        raise FlowStopped(Outcome.ROUTING_FAILED, reason)
-    return _decide(context, step, ParsedAnswer(answer=answer, errors=errors), tuple(conversation.texts))
+        raise FlowStopped(Outcome.ROUTING_FAILED, reason + conversation.cut_note)
+    given, decision = _decide(context, step, ParsedAnswer(answer=answer, errors=errors), tuple(conversation.texts))
+    if isinstance(decision, Undecided):
+        decision = replace(decision, reason=decision.reason + conversation.cut_note)
+    return given, decision
 
 
 def _open_request(context: FlowContext, step: Step, schema: JsonObject | None) -> ModelRequest:

@@ -127,6 +127,10 @@ SMALLER_OPENING = (
     "`model` with a larger context window"
 )
 AGAIN_SHORTER = "Your answer was cut off at the output limit. Send the whole answer again, shorter."
+_CUT_OFF = (
+    "it was cut off at the limit of one answer, thinking included; raise `maxOutputTokens` of the step or of "
+    "`runner.flow` in agent.json"
+)
 #: Limits of the summary with which a step starts over: tool calls, characters of each input, characters of the last
 #: text.
 _CALLS_SHOWN, _INPUT_SHOWN, _WORDS_SHOWN = 12, 160, 1_500
@@ -173,6 +177,11 @@ class Conversation:
     def __post_init__(self) -> None:
         self.in_words = self.request.strategy is Strategy.PROMPT
         self.described_schema = self.request.schema if self.in_words else None
+
+    @property
+    def cut_note(self) -> str:
+        """Say that the last answer was cut off, as the end of a sentence about it; empty if it was not."""
+        return f"; {_CUT_OFF}" if self.is_cut else ""
 
     def listen(self) -> str:
         """Run turns and their tool calls until the model answers without one; return the text of that answer."""

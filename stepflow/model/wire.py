@@ -37,6 +37,9 @@ _BAD_REQUESTS = frozenset({400, 422})
 #: llama.cpp returns 500 for an image if its model has no vision.
 _IMAGE_REFUSALS = _BAD_REQUESTS | {500}
 #: Stop reasons that may cut off the last tool call of a message. Such a call is never run.
+#: The factor of all prices for inference that stays in the US, which a workspace may have as its default
+#: (platform.claude.com, "Data residency"). The price list does not have it.
+_IN_THE_US = 1.1
 _CUT_OFF = frozenset({"max_tokens", "model_context_window_exceeded", "refusal"})
 #: The events that report the usage of an answer so far.
 _TELL_USAGE = frozenset({"message_start", "message_delta"})
@@ -166,7 +169,9 @@ class Wire:
         if provider is not Provider.ANTHROPIC:
             names.reverse()
         costs = (price_of(name, usage, provider) for name in names)
-        return {"usage": usage, "cost_usd": next((cost for cost in costs if cost is not None), None)}
+        cost = next((cost for cost in costs if cost is not None), None)
+        in_us = provider is Provider.ANTHROPIC and value_at(answer, "usage.inference_geo") == "us"
+        return {"usage": usage, "cost_usd": cost * _IN_THE_US if cost is not None and in_us else cost}
 
     def _fault(self, error: Exception, request: ModelRequest | None = None) -> ModelFault:
         fault = fault_of(error, self._service, key_worked=self._key_worked)

@@ -83,7 +83,13 @@ BROKEN_JSON = says('{"stepId": "initial.issue", "next_action": {"action": "next"
             ["safeguards refused this as", "cyber"],
             id="refusal",
         ),
-        pytest.param([says("{", stop_reason="max_tokens")] * 9, "routing_failed", 6, ["no JSON object"], id="cut"),
+        pytest.param(
+            [says("{", stop_reason="max_tokens")] * 9,
+            "routing_failed",
+            6,
+            ["no JSON object", "cut off at the limit of one answer", "raise `maxOutputTokens`"],
+            id="cut",
+        ),
     ],
 )
 def test_a_model_that_misbehaves_ends_the_run(

@@ -193,6 +193,14 @@ def test_usage_is_taken_as_the_api_counts_it(serve):
     assert turn.usage == Usage(input_tokens=5, cache_write_tokens=7, cache_read_tokens=11, output_tokens=13)
 
 
+@pytest.mark.parametrize(("geo", "factor"), [("us", 1.1), ("global", 1), (None, 1), ("not_available", 1)])
+def test_inference_in_the_us_costs_a_tenth_more(serve, geo, factor):
+    counted = {"input_tokens": 5_000, "cache_read_input_tokens": 11_000, "output_tokens": 13}
+    model, _ = serve(says("ok", usage=counted), says("ok", usage={**counted, "inference_geo": geo}))
+    plain, there = model.ask(ask()), model.ask(ask())
+    assert there.cost_usd == pytest.approx(plain.cost_usd * factor)
+
+
 def test_the_model_that_answered_is_named_and_priced(serve):
     model, api = serve(says("ok", model="claude-haiku-5-5"), says("ok", model="llama-local"), says("ok"))
     priced = model.ask(ask())

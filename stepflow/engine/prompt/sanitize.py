@@ -111,12 +111,12 @@ class VisibleText:
 def read_page(markdown: str) -> VisibleText:
     """Return what GitHub's page shows of a text."""
     writer = _Writer()
-    writer.feed(_render(markdown))
+    writer.feed(render_page(markdown))
     writer.close()
     return VisibleText(text=writer.frames[0].text(), images=tuple(writer.images))
 
 
-def _render(markdown: str) -> str:
+def render_page(markdown: str) -> str:
     """Return what GitHub's page shows of a text as HTML, in which every element is closed."""
     import comrak  # noqa: PLC0415 - only runs need it
     import nh3  # noqa: PLC0415
@@ -142,66 +142,6 @@ def _render(markdown: str) -> str:
         attribute_filter=_keep_attribute,
         link_rel=None,
     )
-
-
-#: Elements whose text is code, somebody else's, an address, or folded away: GitHub notifies nobody whom it mentions.
-_ASIDE = frozenset({"code", "pre", "tt", "samp", "kbd", "blockquote", "a", "details"})
-#: Elements that go on in their line.
-_INLINE = frozenset(
-    re.findall(r"\w+", "b i strong em code tt ins del sup sub q samp kbd var ruby rt rp s strike a img")
-)
-#: Stands for a picture in a text.
-_PICTURE = "\N{OBJECT REPLACEMENT CHARACTER}"
-#: Below it, Outlook puts the message that is answered, without marks for a quote.
-_ORIGINAL_MESSAGE = re.compile(r"^\s*(?:-{3,} ?Original Message ?-{3,}|_{16,})\s*$", re.MULTILINE | re.IGNORECASE)
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnWords:
-    """What the author of a comment says to others in it: the first line, empty if it begins with something else, and
-    the whole text."""
-
-    first_line: str
-    text: str
-
-
-def read_own_words(markdown: str) -> OwnWords:
-    """Return the words that GitHub's page shows as the author's own: not code, quotes, links, or what is folded
-    away."""
-    reader = _OwnWords()
-    reader.feed(_render(_with_plain_breaks(markdown)))
-    reader.close()
-    shown = "".join(text for text, _ in reader.pieces).strip()
-    begins_own = next((is_own for text, is_own in reader.pieces if text.strip()), False)
-    own = "".join(text if is_own else " " for text, is_own in reader.pieces)
-    return OwnWords(
-        first_line=shown.partition("\n")[0] if begins_own else "", text=_ORIGINAL_MESSAGE.split(own, maxsplit=1)[0]
-    )
-
-
-class _OwnWords(HTMLParser):
-    """Collects the text of clean HTML, each piece with whether it is the author's own."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.pieces: list[tuple[str, bool]] = []
-        #: How many open elements are asides.
-        self._asides = 0
-
-    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
-        self._asides += tag in _ASIDE
-        if tag == "img":
-            self.pieces.append((_PICTURE, False))
-        elif tag not in _INLINE:
-            self.pieces.append(("\n", True))
-
-    def handle_endtag(self, tag: str) -> None:
-        self._asides -= tag in _ASIDE
-        if tag not in _INLINE:
-            self.pieces.append(("\n", True))
-
-    def handle_data(self, data: str) -> None:
-        self.pieces.append((data, not self._asides))
 
 
 def _swap(match: re.Match[str]) -> str:
@@ -401,6 +341,32 @@ def _bracket(address: str) -> str:
     return f"<{address}>" if re.search(r"[()]", address) else address
 
 
+#: What editors write as the text of a picture: `image`, or the name of a screenshot's file.
+_PICTURE_NAME = (
+    r"(?:image|img|screen ?shot|screen recording|bildschirmfoto)"
+    r"(?:[ \u202f_-]?(?:\d[\d.,:_-]{0,20}|at|um|[ap]m)){0,6}(?:\.(?:png|jpe?g|gif))?"
+)
+#: Where GitHub keeps what people attach.
+_ATTACHED = r"https://(?:github\.com/user-attachments|user-images\.githubusercontent\.com)/[\w./-]{1,200}"
+#: Values that only say how or where something is shown.
+_LOOKS = (
+    r"(?:target=\"_(?:blank|self)\"|rel=\"(?:noopener|noreferrer|nofollow|[ ])+\"|dir=\"(?:auto|ltr|rtl)\""
+    r"|v?align=\"(?:left|right|center|justify|top|middle|bottom)\"|nowrap)"
+)
+#: Markup that editors write and that hides no text: nobody is told that it is gone. `kept` is what the page shows.
+_USUAL_MARKUP = re.compile(
+    rf"(?P<kept><img\b[^<>]{{0,500}}?\s)alt=\"{_PICTURE_NAME}\"|(?P<opening>!\[){_PICTURE_NAME}(?=\]\({_ATTACHED}\))"
+    rf"|</?(?:picture|span|video|center|u)\s*>|<video(?:\s+controls(?:=\"\")?|\s+src=\"{_ATTACHED}\")+\s*/?>"
+    rf"|<source\s+media=\"\(prefers-color-scheme:\s?(?:dark|light)\)\"\s+srcset=\"{_ATTACHED}\"\s*/?>"
+    rf"|(?P<tag><\w{{1,10}}\b[^<>]{{0,500}}?\s){_LOOKS}(?:\s+{_LOOKS})*(?=[^<>]{{0,500}}>)",
+    re.IGNORECASE,
+)
+
+
+def _keep_rest(match: re.Match[str]) -> str:
+    return match["kept"] or match["opening"] or match["tag"] or " "
+
+
 #: GitHub's API refuses a longer body of an issue or comment: "body is too long (maximum is 65536 characters)".
 LONGEST_TEXT = 65_536
 CUT_NOTE = "\n\n[The text is longer. Its last {left_out:,} characters are left out.]"
@@ -437,9 +403,8 @@ def sanitize(text: str, where: str, *, limit: int = LONGEST_TEXT) -> SanitizedTe
     shows_all = words.spelled == seen_words.spelled and stripped.count("<!") == seen.count("<!")
     if shows_all and not find_invisible(html.unescape(stripped)):
         seen = stripped.strip("\n")
-    removed += [
-        RemovedPiece(kind=RemovalKind.HIDDEN, where=where, text=piece) for piece in words.missing_from(seen_words)
-    ]
+    missing = _Words(_USUAL_MARKUP.sub(_keep_rest, stripped)).missing_from(seen_words)
+    removed += [RemovedPiece(kind=RemovalKind.HIDDEN, where=where, text=piece) for piece in missing]
     end = _cut_point(seen, limit) if unread or len(seen) > limit else len(seen)
     if left_out := seen[end:] + unread:
         removed.append(RemovedPiece(kind=RemovalKind.CUT, where=where, text=spell_out(left_out[:CUT_SHOWN])))

@@ -17,7 +17,7 @@ from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import ANY_NAME, Issue, name_in
 from stepflow.domain.text import strip_unseen
 from stepflow.domain.words import FollowUpKind, StartEvent
-from stepflow.engine.prompt.sanitize import read_own_words
+from stepflow.engine.prompt.own_words import read_own_words
 from stepflow.errors import InputError
 from stepflow.run.start.input_values import parse_issue
 from stepflow.run.start.inputs import Inputs
