@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 .DEFAULT_GOAL := help
 # The tests start some hundred programs: none of them compiles the packages again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test whole browser image e2e e2e-security bench bench-tokens lint size docs lock
+.PHONY: help demo test test-changed whole browser image e2e e2e-security bench bench-tokens lint size docs lock
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -38,6 +38,10 @@ demo: $(VENV)/.run $(VENV)/path/stepflow ## run the main job on the scripted mod
 
 test: $(VENV)/.dev ## the fast tests, in parallel
 	$(BIN)/python -m pytest -n 3
+
+BASE ?= main
+test-changed: $(VENV)/.dev ## the tests nearest to what differs from BASE=main, and those that quote a text it removes
+	$(BIN)/python -m tests.changed $(BASE)
 
 # A sample of the slow tests, in which each file and each table has its part; STEPFLOW_FULL=1 runs all, as CI does once a week.
 SLOW := $(if $(STEPFLOW_FULL),,and not weekly)
@@ -98,6 +102,7 @@ docs: $(VENV)/.dev ## the documents' tables, the reference page and the README's
 	$(BIN)/python -m tests.docs.reference --write
 	$(BIN)/python -m tests.docs.picture
 	$(BIN)/python -m tests.docs.story
+	$(BIN)/python -m tests.docs.pull_request
 
 LOCK := $(BIN)/uv pip compile --generate-hashes --universal --no-strip-extras --quiet --custom-compile-command 'make lock'
 lock: $(VENV)/.dev ## write the hash-locked requirements again

@@ -38,7 +38,7 @@ def tables() -> dict[str, str]:
 def _inputs(inputs: dict[str, Any]) -> Iterable[Sequence[str]]:
     for name, described in inputs.items():
         if name not in NOT_FOR_PEOPLE:
-            default = f"`{described['default']}`" if described["default"] else ""
+            default = f"`{described['default']}`" if described.get("default") else ""
             yield f"`{name}`", default, described["description"]
 
 

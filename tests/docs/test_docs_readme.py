@@ -23,7 +23,7 @@ from stepflow.report.collect import collect_report
 from stepflow.run.start.input_values import in_dashes
 from stepflow.run.start.inputs import NO_INPUTS, Inputs, read_inputs
 from tests.checkout import Runner, git, labeled, make_checkout
-from tests.docs import picture, story
+from tests.docs import picture, pull_request, story
 from tests.docs.page import (
     AGENT,
     AGENT_PAGE,
@@ -42,7 +42,7 @@ from tests.docs.page import (
     page_blocks,
 )
 from tests.docs.reference import KEYS, RULES
-from tests.docs.tables import NOT_FOR_PEOPLE, documents, written
+from tests.docs.tables import documents, written
 from tests.docs.workflows import check_workflow, lint_workflow
 from tests.golden import assert_golden
 from tests.servers.messages_api import MessagesApi, answers, calls
@@ -62,14 +62,20 @@ def test_action_yml_has_the_inputs_that_the_code_reads_in_the_same_words() -> No
     declared = {name: plain(described["description"]) for name, described in ACTION["inputs"].items()}
     fields = {in_dashes(name): field for name, field in Inputs.model_fields.items()}
     read = {name: plain(field.description) for name, field in fields.items() if name not in NO_INPUTS}
-    assert declared == read
-    assert list(declared) == list(read)
-    assert all(declared.values())
-    assert len(declared.keys() - set(NOT_FOR_PEOPLE)) <= 52
+    differ = {name: text for name, text in read.items() if declared.get(name) != text}
+    wanted = yaml.safe_dump(
+        {name: {"description": text, "default": ""} for name, text in differ.items()}, sort_keys=False, width=999
+    )
+    assert not differ, f"write in action.yml, with the default of stepflow/run/start/inputs.py:\n{wanted}"
+    assert list(declared) == list(read), "action.yml has its inputs in the order of stepflow/run/start/inputs.py"
+    assert all(read.values())
 
 
 def test_the_defaults_of_action_yml_are_those_of_the_code() -> None:
-    given = {name: described["default"] for name, described in ACTION["inputs"].items()}
+    inputs = ACTION["inputs"]
+    without = [name for name, described in inputs.items() if "default" not in described]
+    assert not without, f'write `default: ""` in action.yml for {", ".join(without)}'
+    given = {name: described["default"] for name, described in inputs.items()}
     # What the runner fills in is GitHub's own here, and the host's folder has no default without a runner.
     assert given.pop("host") == "host=${{ runner.temp }}"
     assert {type(default) for default in given.values()} == {str}
@@ -336,7 +342,10 @@ def test_the_picture_is_what_a_run_of_the_demo_shows() -> None:
 def test_the_first_picture_is_the_run_of_the_demo_and_is_described_in_words() -> None:
     issue, report = story.run_demo()
     assert story.draw(issue, report) == story.PICTURE.read_text(encoding="utf-8"), "run `make docs` and look at it"
+    drawn = pull_request.draw(issue, report)
+    assert drawn == pull_request.PICTURE.read_text(encoding="utf-8"), "run `make docs` and look at it"
     assert f"![{story.describe(report)}](docs/story.svg)" in README.read_text(encoding="utf-8")
+    assert f"![{pull_request.describe(report)}](pull-request.svg)" in USE_PAGE.read_text(encoding="utf-8")
 
 
 def test_the_changelog_begins_with_what_is_not_released_and_names_the_version() -> None:
