@@ -28,7 +28,7 @@ LEFT_OUT = re.compile(
     r"^\s+(?:iteration \d+ of|prompt:|retry prompt:|\[)|^The flow ended|^\s+planned: |^\s+run folder|^\s+look |^$"
 )
 #: Times differ too; they are taken out and not made up.
-TIMES = re.compile(r"(?: \(|, | · )\d+(?:\.\d+)? s(?=\)|$)\)?")
+TIMES = re.compile(r"(?: \(|, | · )\d+(?:\.\d+)? s(?=\)|$)\)?| in \d+\.\d+s$")
 
 
 def run_demo() -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from stepflow.domain.words import Intent, StepKind
 from stepflow.model.scenario import Expect, Scenario, Turn
 from tests.docs.page import BUILT_PAGE, DOCS, README, ROOT, SCENARIOS_PAGE
 
@@ -78,3 +79,22 @@ def test_what_people_change_has_its_file() -> None:
 def test_the_page_about_scenarios_has_every_key_and_no_other(heading: str, model: type[BaseModel]) -> None:
     part = SCENARIOS_PAGE.read_text(encoding="utf-8").partition(f"## {heading}\n")[2].partition("\n## ")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", part, re.M)) == set(model.model_fields)
+
+
+# docs/glossary.md
+
+GLOSSARY = DOCS / "glossary.md"
+WORDS = re.findall(r"^\| ([a-z ,-]+) \| (.+) \| \[[^\]]+\]\(([^)]+)\) \|$", GLOSSARY.read_text(), re.MULTILINE)
+
+
+def test_the_glossary_has_every_word_of_the_method() -> None:
+    """A new step kind or intent needs its word there."""
+    text = "".join(meaning for _, meaning, _ in WORDS)
+    assert [str(word) for word in (*StepKind, *Intent) if f"`{word}`" not in text] == []
+
+
+def test_a_word_of_the_glossary_is_used_where_its_link_leads() -> None:
+    assert len(WORDS) > 30
+    for name, _, link in WORDS:
+        text = (GLOSSARY.parent / link.partition("#")[0]).read_text(encoding="utf-8").lower()
+        assert name.partition(",")[0].removesuffix("al") in text, f"{link} does not use the word {name}"

@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from stepflow.domain.conversation import Message, ModelRequest
+from stepflow.domain.words import Effort, Permission
+from stepflow.model.wire import request_body
+from stepflow.run.start.inputs import Inputs
 from stepflow.sandbox.isolation import LAYERS
 from tests.bench.sandbox import CALLS, STARTS, TOOLS
 from tests.docs.page import ROOT
@@ -140,3 +144,21 @@ def makefile_target(name: str) -> str:
     match = re.search(rf"^{re.escape(name)}:.*\n((?:\t.*\n)+)", text, re.M)
     assert match, f"the Makefile has no target {name}"
     return match[1]
+
+
+# What reviewers ask (SECURITY.md)
+
+
+def test_a_triager_starts_no_agent_unless_an_input_or_the_definition_says_so() -> None:
+    """The row of the actors; tests/run and tests/action try the start itself."""
+    assert "| triager | " in TEXT
+    assert Inputs().min_permission is Permission.WRITE
+
+
+def test_a_request_has_the_parts_that_the_page_names_and_no_user() -> None:
+    said = (Message(role="user", content=({"type": "text", "text": "Fix it."},)),)
+    request = ModelRequest(
+        step_id="s", iteration=1, model="sonnet", system="be brief", messages=said, effort=Effort.LOW
+    )
+    named = {"model", "max_tokens", "system", "tools", "messages", "cache_control", "thinking", "output_config"}
+    assert request_body(request, max_tokens=10).keys() <= named
