@@ -183,10 +183,10 @@ def _timestamp(time: datetime) -> str:
 _PAGE = "pageInfo { hasNextPage endCursor }"
 _TEXTS = f"{{ {_PAGE} nodes {{ author {{ __typename login }} body }} }}"
 _PULL = f"""
-number title body state headRefName createdAt mergedAt
+number title body state headRefName baseRef {{ name }} createdAt mergedAt
 author {{ __typename login }}
 mergeCommit {{ oid }}
-commits(first: 100) {{ totalCount nodes {{ commit {{ oid author {{ email }} }} }} }}
+commits(first: 100) {{ totalCount nodes {{ commit {{ oid author {{ email }} committer {{ email }} }} }} }}
 comments(first: 50) {_TEXTS}
 reviews(first: 50) {_TEXTS}
 """
@@ -222,8 +222,9 @@ REVIEWS = _document(
 )
 COMMITS = _document(
     "$after: String, $since: GitTimestamp",
-    "of: defaultBranchRef { target { oid ... on Commit { listed: history(first: 100, after: $after, since: $since) "
-    f"{{ {_PAGE} nodes {{ committedDate message }} }} }} }} }}",
+    "of: defaultBranchRef { name target { oid ... on Commit { "
+    "listed: history(first: 100, after: $after, since: $since) "
+    f"{{ {_PAGE} nodes {{ oid committedDate message }} }} }} }} }}",
 )
 #: Every document of GraphQL that the ledger sends.
 LEDGER_DOCUMENTS = (PULL_REQUESTS, ISSUES, COMMENTS, REVIEWS, COMMITS)
@@ -231,6 +232,8 @@ LEDGER_DOCUMENTS = (PULL_REQUESTS, ISSUES, COMMENTS, REVIEWS, COMMITS)
 #: Points of the hour's limit that are left to others, such as the jobs that share the repository's token.
 RESERVE = 50
 DELETED = "ghost"
+#: The address of GitHub as the committer, which on Enterprise Server ends in that server's name.
+_GITHUB = "noreply@"
 _COMMITS = ReadSubject("repository", "contents")
 #: GitHub sends null for what is gone.
 _String = Annotated[str, BeforeValidator(lambda text: text or "")]
@@ -267,6 +270,7 @@ class CommitOfPull(Answer):
 
     oid: str = Field(validation_alias=AliasPath("commit", "oid"))
     email: _String = Field("", validation_alias=AliasPath("commit", "author", "email"))
+    committer: _String = Field("", validation_alias=AliasPath("commit", "committer", "email"))
 
 
 class ListedIssue(Answer):
@@ -284,6 +288,8 @@ class ListedPull(_Written, ListedIssue):
     body: _String
     state: str
     branch: str = Field(validation_alias="headRefName")
+    #: Empty if it was deleted.
+    base: _String = Field("", validation_alias=AliasPath("baseRef", "name"))
     created_at: datetime = Field(validation_alias="createdAt")
     merged_at: datetime | None = Field(validation_alias="mergedAt")
     merge_commit: _String = Field("", validation_alias=AliasPath("mergeCommit", "oid"))
@@ -291,14 +297,25 @@ class ListedPull(_Written, ListedIssue):
     commits: Annotated[tuple[CommitOfPull, ...], WITHOUT_NULL] = Field(validation_alias=AliasPath("commits", "nodes"))
 
     def is_only_by(self, account: str) -> bool:
-        """Whether the account made every commit. Beyond the hundred that are read, nobody knows."""
+        """Whether the account made every commit, and nobody has amended one. GitHub is the committer of those that it
+        writes itself. Beyond the hundred that are read, nobody knows."""
         address = re.compile(rf"\d+\+{re.escape(account)}@users\.noreply\..+", re.IGNORECASE)
-        return self.commit_count == len(self.commits) and all(address.fullmatch(each.email) for each in self.commits)
+        return self.commit_count == len(self.commits) and all(
+            address.fullmatch(each.email)
+            and (address.fullmatch(each.committer) or each.committer.startswith(_GITHUB) or not each.committer)
+            for each in self.commits
+        )
+
+    @property
+    def oids(self) -> tuple[str, ...]:
+        """The commits that it came as."""
+        return tuple(filter(None, (self.merge_commit, *(each.oid for each in self.commits))))
 
 
 class CommitOnBranch(Answer):
     """A commit of the default branch."""
 
+    oid: _String = ""
     committed_at: datetime = Field(validation_alias="committedDate")
     message: _String
 
@@ -315,6 +332,8 @@ class LedgerReader(GitHubReader):
     hour of a job's token. Methods raise what those of `GitHubReader` do."""
 
     _limit: _RateLimit | None = None
+    #: The default branch, once its commits are read.
+    commits_branch = ""
 
     def pulls(self, begin: datetime | None) -> Iterator[ListedPull]:
         """Yield the pull requests that were opened from `begin` on, newest first."""
@@ -369,7 +388,8 @@ class LedgerReader(GitHubReader):
         found = answered.repository
         # Of a repository without a commit there is no branch.
         found = (found["of"] or {}) if "of" in found else found
-        found = (found["target"] or {}) if "target" in found else found
+        if "target" in found:
+            self.commits_branch, found = found.get("name") or "", found["target"] or {}
         return ListPage[kind].model_validate(found.get("listed") or _EMPTY)  # type: ignore[valid-type]
 
     def _demand_points(self) -> None:

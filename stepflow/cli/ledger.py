@@ -8,10 +8,10 @@ import os
 import re
 import sys
 from argparse import ArgumentTypeError
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,13 +20,13 @@ from stepflow.boundary.own_texts import NUMBER, Marker, read_author, read_marker
 from stepflow.cli.options import add_flags, add_option, add_switch, read_flags
 from stepflow.cli.terminal import make_console, print_document, print_json, print_lines, show_note, writing
 from stepflow.domain.reports.ledger import (
-    DAYS_TO_REVERT,
     AgentChange,
     AgentRun,
     Ledger,
     RepositoryHistory,
     RunRecord,
 )
+from stepflow.domain.reports.reverts import Landed, find_reverted
 from stepflow.domain.text import Spent
 from stepflow.errors import InputError
 from stepflow.modes.batch import gather_results
@@ -38,13 +38,11 @@ from stepflow.run.start.inputs import Inputs
 from stepflow.run.start.server import check_addresses
 
 if TYPE_CHECKING:
-    from stepflow.boundary.repository_reader import CommitOnBranch, IssueText, LedgerReader, ListedPull
+    from stepflow.boundary.repository_reader import IssueText, LedgerReader, ListedPull
 
 #: Inputs that the user sets: how to reach GitHub.
 INPUTS = ("github-token", "read-token", "github-api-url", "github-server-url", "ca-certificates")
 _LINK = re.compile(rf"^Pull request: #({NUMBER})$", re.MULTILINE)
-_REVERTED_COMMIT = re.compile(r"\bThis reverts commit ([0-9a-f]{7,64})\b")
-_SHORTEST_OID = 7
 #: Costs are written with six digits, and up to twenty of them are added.
 _ROUNDING = 0.0001
 
@@ -155,8 +153,25 @@ def read_history(
         found.add_text(number, text)
     merges = [pull.merged_at for pull in found.pulls if pull.merged_at]
     if merges:
-        found.add_reverts(pulls, reader.commits(min(merges)), repository)
+        found.reverted = find_reverted(_landed(pulls, reader, min(merges)), repository)
     return found.history(repository, read_on)
+
+
+def _landed(pulls: Sequence[ListedPull], reader: LedgerReader, begin: datetime) -> Iterator[Landed]:
+    """Yield the merged pull requests with all that their titles, bodies and commits say, and the other commits."""
+    merged = {pull.number: pull for pull in pulls if pull.merged_at}
+    number_of = {oid: pull.number for pull in merged.values() for oid in pull.oids}
+    messages: dict[int, list[str]] = {number: [] for number in merged}
+    for commit in reader.commits(begin):
+        if (number := number_of.get(commit.oid)) is not None:
+            messages[number].append(commit.message)
+        else:
+            oids = (commit.oid,) if commit.oid else ()
+            yield Landed(at=commit.committed_at, oids=oids, branch=reader.commits_branch, texts=(commit.message,))
+    for number, pull in merged.items():
+        if pull.merged_at:
+            texts = (f"{pull.title}\n\n{pull.body}", *messages[number])
+            yield Landed(at=pull.merged_at, number=number, oids=pull.oids, branch=pull.base, texts=texts)
 
 
 @dataclass(kw_only=True)
@@ -172,7 +187,7 @@ class HistoryBuilder:
     costliest: dict[tuple[str, int], Marker] = field(default_factory=dict)
     #: Agent and digest by pull request, as comments say it.
     links: dict[int, tuple[str, str]] = field(default_factory=dict)
-    reverted: set[int] = field(default_factory=set)
+    reverted: frozenset[int] = frozenset()
     others: set[str] = field(default_factory=set)
 
     def is_ours(self, account: str) -> bool:
@@ -209,28 +224,6 @@ class HistoryBuilder:
         known = self.runs.get((agent, issue, record.run))
         if known is None or _age(record) >= _age(known):
             self.runs[agent, issue, record.run] = record
-
-    def add_reverts(self, pulls: Iterable[ListedPull], commits: Iterable[CommitOnBranch], repository: str) -> None:
-        """Find out which pull requests were reverted, by another pull request or by a commit on the default branch."""
-        ours = {pull.number: pull for pull in self.pulls}
-        by_oid: dict[str, list[tuple[str, ListedPull]]] = {}
-        for pull in self.pulls:
-            for oid in filter(None, (pull.merge_commit, *(each.oid for each in pull.commits))):
-                by_oid.setdefault(oid[:_SHORTEST_OID], []).append((oid, pull))
-        named = re.compile(rf"^Reverts (?:{re.escape(repository)})?#({NUMBER})\b", re.MULTILINE | re.IGNORECASE)
-        for pull in pulls:
-            for number in named.findall(pull.body) if pull.merged_at else ():
-                if int(number) in ours:
-                    self._add_revert(ours[int(number)], pull.merged_at)
-        for commit in commits:
-            for short in _REVERTED_COMMIT.findall(commit.message):
-                for oid, pull in by_oid.get(short[:_SHORTEST_OID], ()):
-                    if oid.startswith(short):
-                        self._add_revert(pull, commit.committed_at)
-
-    def _add_revert(self, pull: ListedPull, at: datetime | None) -> None:
-        if pull.merged_at and at and pull.merged_at <= at <= pull.merged_at + timedelta(days=DAYS_TO_REVERT):
-            self.reverted.add(pull.number)
 
     def history(self, repository: str, read_on: date) -> RepositoryHistory:
         """Return all of it."""

@@ -44,11 +44,19 @@ def compute_ledger(history: RepositoryHistory) -> Ledger:
         read_on=history.read_on,
         since=history.since,
         figures=tuple(_figures(*version, runs[version], changes[version]) for version in versions),
+        totals=tuple(_totals(history, Counter(agent for agent, _ in versions))),
         accepted=tuple(_accepted_by_day(history.changes)),
         unlisted_usd=round(history.unlisted.usd, _DIGITS),
         is_unlisted_lower_bound=history.unlisted.at_least,
         other_accounts=history.other_accounts,
     )
+
+
+def _totals(history: RepositoryHistory, versions: Counter[str]) -> Iterator[AgentFigures]:
+    """Yield the figures of all versions together, for each agent with several."""
+    for agent in (agent for agent, number in versions.items() if number > 1):
+        runs = [run.record for run in history.runs if run.agent == agent]
+        yield _figures(agent, "", runs, [change for change in history.changes if change.agent == agent])
 
 
 def _figures(agent: str, digest: str, runs: Sequence[RunRecord], changes: Sequence[AgentChange]) -> AgentFigures:
@@ -97,7 +105,7 @@ COLUMNS = (
     *("agent", "digest", "runs", "completed", "pull requests", "open", "merged", "untouched", "reverted", "closed"),
     *("$/run", "$/accepted", "minutes"),
 )
-UNKNOWN = "unknown"
+UNKNOWN, ALL = "unknown", "all"
 NOTHING = "–"
 
 
@@ -106,16 +114,17 @@ def ledger_lines(ledger: Ledger) -> list[Line]:
     if not ledger.figures:
         table: tuple[str, ...] = (f"No run by {one_line(ledger.account)} in {one_line(ledger.repository)}.",)
     else:
-        table = (*aligned([COLUMNS, *map(_cells, ledger.figures)]), "")
+        rows = (_cells(each, each.digest or UNKNOWN) for each in ledger.figures)
+        table = (*aligned([COLUMNS, *rows, *(_cells(each, ALL) for each in ledger.totals)]), "")
     return [Line(Tone.PLAIN, text) for text in (*table, *ledger_notes(ledger))]
 
 
-def _cells(figures: AgentFigures) -> tuple[str, ...]:
+def _cells(figures: AgentFigures, version: str) -> tuple[str, ...]:
     numbers = (figures.runs, figures.completed, figures.pull_requests, figures.open, figures.merged)
     ends = (figures.merged_untouched, figures.reverted, figures.closed_unmerged)
     return (
         one_line(figures.agent, 40),
-        figures.digest or UNKNOWN,
+        version,
         *(f"{number:,}" for number in (*numbers, *ends)),
         cost_words(figures.cost_per_run_usd, figures),
         cost_words(figures.cost_per_accepted_usd, figures),
@@ -135,6 +144,11 @@ def ledger_notes(ledger: Ledger) -> list[str]:
         f"{one_line(ledger.repository)}, {since}as of {ledger.read_on}: what {one_line(ledger.account)} wrote there.",
         "Accepted means merged, and not reverted within 14 days. Untouched means merged without anybody else's commit.",
     ]
+    if ledger.totals:
+        notes.append(
+            "A pull request counts for the definition that wrote it last, and a run for its own. The lines `all` have "
+            "what an agent's definitions cost and brought together."
+        )
     if any(figures.is_lower_bound for figures in ledger.figures):
         notes.append("A cost with a plus is a lower bound, since the price of some turns is not known.")
     if ledger.unlisted_usd:
@@ -184,6 +198,8 @@ def ledger_html(ledger: Ledger) -> str:
         totals={name: sum(getattr(each, name) for each in ledger.figures) for name in TOTALS},
         costliest=max((each.cost_per_accepted_usd or 0.0 for each in ledger.figures), default=0.0),
         cost_words=cost_words,
+        count=count,
+        all=ALL,
         one_line=one_line,
         unknown=UNKNOWN,
         nothing=NOTHING,

@@ -6,7 +6,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from stepflow.domain.words import Outcome
 from stepflow.errors import BoundaryError
 from stepflow.report.ledger import ledger_schema
 from stepflow.run.clock import SystemClock
-from tests.ledger_world import BEGIN, BOT, LedgerWorld, Version, many_pulls
+from tests.ledger_world import BEGIN, BOT, BOT_ADDRESS, LedgerWorld, Version, many_pulls
 from tests.servers.github_api import GitHubServer
 from tests.world import FastClock
 
@@ -246,6 +246,158 @@ def test_a_revert_is_known_by_the_commit_that_it_names(read: Read, message: str,
     names = {"oid": pull["merge_commit"], "short": pull["merge_commit"][:9], "inner": pull["commits"][0][0]}
     world.state.commits.insert(0, ("2026-03-04T00:00:00Z", f"Revert it\n\n{message.format(**names)}"))
     assert read(world)["figures"][0]["reverted"] == reverted
+
+
+#: Commits of the stories below, by their letters; M is the agent's change #2 and I a commit in it.
+NAMED = {letter: f"{place:x}" * 40 for place, letter in enumerate("RSTU", 10)}
+#: What happens after the agent's pull request #2 was merged: by whom, on which day after, and what is said; and whether
+#: the change is reverted in the end. A pull request has a number, a title and a body, and perhaps a merge commit.
+STORIES: dict[str, tuple[list[tuple[Any, ...]], bool]] = {
+    "a commit by git": ([("R", 1, 'Revert "Fix 1"\n\nThis reverts commit {M}.')], True),
+    "a commit by git, of a merge": (
+        [("R", 1, "Undo it\n\nThis reverts commit {M}, reversing\nchanges made to {T}.")],
+        True,
+    ),
+    "a commit that names two": ([("R", 1, "Undo\n\nThis reverts commits {T} and {M}.")], True),
+    "a commit by its subject": ([("R", 1, 'Revert "Fix 1 (#2)"')], True),
+    "a squashed pull request": ([("R", 1, 'Revert "Fix 1 (#2)" (#3)'), (3, 1, "Take it back", "", "R")], True),
+    "a squashed pull request in other words": ([("R", 1, "revert: fix 1 (#2) (#3)"), (3, 1, "Back", "", "R")], True),
+    "another fix that ends in a revert's number": (
+        [("R", 1, "Revert the parser (#3)"), (3, 1, "Back", "", "R")],
+        False,
+    ),
+    "by GitHub's button": ([(3, 1, 'Revert "Fix 1"', "Reverts o/r#2")], True),
+    "by GitHub's button, with words around it": (
+        [(3, 1, "Back", "It broke.\r\n\r\nReverts o/r#2\r\n\r\nSorry.")],
+        True,
+    ),
+    "this PR reverts": ([(3, 1, "Back", "This PR reverts #2.")], True),
+    "this pull request reverts, at the end": (
+        [(3, 1, "Back", "It broke the build. This pull request reverts o/r#2")],
+        True,
+    ),
+    "a URL": ([(3, 1, "Back", "Reverts https://github.example/o/r/pull/2")], True),
+    "a URL of a commit": ([(3, 1, "Back", "Reverts https://github.example/o/r/commit/{M}")], True),
+    "the second of two": ([(3, 1, "Back", "Reverts #9 and #2")], True),
+    "in a list": ([(3, 1, "Back", "- Reverts #9\n- Reverts #2\n")], True),
+    "a pull request whose title says it": ([(3, 1, 'Revert "Fix 1 (#2)"', "It broke.")], True),
+    "a pull request with git's message": ([(3, 1, "Back", "This reverts commit {I}.")], True),
+    "reverted, and that reverted": (
+        [("R", 1, "Back\n\nThis reverts commit {M}."), ("S", 2, "Again\n\nThis reverts commit {R}.")],
+        False,
+    ),
+    "reverted, and that reverted by pull requests": (
+        [(3, 1, "Back", "Reverts #2"), (4, 2, "Again", "Reverts #3")],
+        False,
+    ),
+    "reverted by a pull request, and its commit reverted": (
+        [(3, 1, "Back", "Reverts #2", "R"), ("S", 2, "Again\n\nThis reverts commit {R}.")],
+        False,
+    ),
+    "reverted, and that reverted long after": ([(3, 1, "Back", "Reverts #2"), (4, 90, "Again", "Reverts #3")], False),
+    "reverted, and applied again by git": (
+        [("R", 1, 'Revert "Fix 1 (#2)"\n\nThis reverts commit {M}.'), ("S", 2, 'Reapply "Fix 1 (#2)"')],
+        False,
+    ),
+    "a squashed revert of a squashed revert": (
+        [
+            *(("R", 1, 'Revert "Fix 1 (#2)" (#3)'), (3, 1, "Back", "", "R")),
+            *(("S", 2, 'Revert "Revert "Fix 1 (#2)" (#3)" (#4)'), (4, 2, "Again", "", "S")),
+        ],
+        False,
+    ),
+    "reverted three times": (
+        [(3, 1, "Back", "Reverts #2"), (4, 2, "Again", "Reverts #3"), (5, 3, "Back", "Reverts #4")],
+        True,
+    ),
+    "reverted twice, one of them reverted": (
+        [(3, 1, "Back", "Reverts #2"), (4, 2, "Again", "Reverts #3"), (5, 3, "Back", "Reverts #2")],
+        True,
+    ),
+    "a commit that quotes git": (
+        [("R", 1, 'Document reverts\n\nA commit says "This reverts commit {M}." in its message.')],
+        False,
+    ),
+    "a commit that quotes git in a line": (
+        [("R", 1, "Document reverts\n\n> This reverts commit {M}.\n\n    This reverts commit {M}.\n")],
+        False,
+    ),
+    "a commit that speaks of the sentence": ([("R", 1, "Docs\n\nThis reverts commit {M} is what git writes.")], False),
+    "a pull request that quotes GitHub": (
+        [(3, 1, "Docs", "Write `Reverts #2`:\n\n```text\nReverts #2\n```\n<!-- Reverts #2 -->")],
+        False,
+    ),
+    "a pull request that may do it": ([(3, 1, "Ideas", "Revert #2 if it breaks again.")], False),
+    "another repository": (
+        [(3, 1, "Back", "Reverts other/r#2\n\nReverts https://github.example/other/r/pull/2")],
+        False,
+    ),
+    "another number": ([(3, 1, "Back", "Reverts #23")], False),
+    "the last moment": ([(3, 14, "Back", "Reverts #2")], True),
+    "too late": ([(3, 14.01, "Back", "Reverts #2")], False),
+}
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_a_change_is_reverted_if_what_reverts_it_stays(read: Read, story: str) -> None:
+    happens, reverted = STORIES[story]
+    world = LedgerWorld()
+    world.add_runs(1, FIRST, [DONE], BEGIN)
+    world.add_pull(2, 1, FIRST, BEGIN, "merged")
+    (pull,) = world.state.pulls
+    merged = datetime.fromisoformat(pull["merged_at"])
+    names = {**NAMED, "M": pull["merge_commit"], "I": pull["commits"][0][0]}
+    for who, days, *said in happens:
+        at = merged + timedelta(days=days)
+        title, *body = (text.format(**names) for text in said)
+        if isinstance(who, str):
+            world.state.commits.insert(0, (f"{at:%Y-%m-%dT%H:%M:%SZ}", title, names[who]))
+            continue
+        world.add_foreign_pull(who, body[0], at)
+        world.state.pulls[-1] |= {"title": title, "merge_commit": names[body[1]] if body[1:] else "f" * 39 + str(who)}
+    (found,) = read(world)["figures"]
+    assert (found["reverted"], found["accepted"]) == ((1, 0) if reverted else (0, 1))
+
+
+def test_a_revert_on_another_branch_leaves_the_change_where_it_is(read: Read) -> None:
+    world = LedgerWorld()
+    world.add_runs(1, FIRST, [DONE], BEGIN)
+    world.add_pull(2, 1, FIRST, BEGIN, "merged")
+    world.add_foreign_pull(3, "Reverts #2", BEGIN + timedelta(days=2))
+    world.state.pulls[-1]["base"] = "v1"
+    assert read(world)["figures"][0]["reverted"] == 0
+
+
+@pytest.mark.parametrize(
+    ("committer", "untouched"),
+    [(BOT_ADDRESS, 1), ("noreply@github.com", 1), ("ann@example.org", 0), ("1+ann@users.noreply.github.com", 0)],
+)
+def test_a_commit_that_a_person_has_amended_is_touched(read: Read, committer: str, untouched: int) -> None:
+    world = LedgerWorld()
+    world.add_runs(1, FIRST, [DONE], BEGIN)
+    world.add_pull(2, 1, FIRST, BEGIN, "merged")
+    oid, author = world.state.pulls[0]["commits"][0]
+    world.state.pulls[0]["commits"] = [(oid, author), (oid[::-1], author, committer)]
+    assert read(world)["figures"][0]["merged_untouched"] == untouched
+
+
+def test_what_two_definitions_did_to_one_pull_request_has_a_line_with_the_sum(read: Read) -> None:
+    world = LedgerWorld()
+    world.add_runs(9, ("other", "aaaaaaaaaaaa"), [DONE], BEGIN)
+    world.add_runs(2, SECOND, [(Outcome.COMPLETED, 500_000, 2.0)], BEGIN + timedelta(days=1))
+    world.add_runs(1, FIRST, [(Outcome.COMPLETED, 2_000_000, 4.0)], BEGIN)
+    # Of the same name, since each is the first of its list.
+    world.state.comments[-1]["body"] = world.state.comments[-1]["body"].replace("1-0", "1-a")
+    world.add_runs(1, SECOND, [(Outcome.COMPLETED, 500_000, 4.0)], BEGIN)
+    world.add_pull(11, 1, SECOND, BEGIN, "merged")
+    document = read(world)
+    shares = {version: each["cost_per_accepted_usd"] for version, each in figures(document).items()}
+    assert (shares[FIRST], shares[SECOND]) == (None, 1.0)
+    (total,) = document["totals"]
+    assert (total["agent"], total["runs"], total["accepted"], total["cost_usd"]) == ("fixer", 3, 1, 3.0)
+    assert (total["cost_per_accepted_usd"], total["cost_per_run_usd"]) == (3.0, 1.0)
+    (line,) = (line for line in read(world, text=True).splitlines() if line.startswith("fixer  all "))
+    assert line.split()[-2:] == ["$3.00", "4.0"]
 
 
 def test_a_revert_that_is_not_merged_reverts_nothing(read: Read) -> None:

@@ -102,7 +102,7 @@ class State:
     #: Each issue's number with what somebody reacted to it with.
     reactions: list[tuple[int, str]] = field(default_factory=list)
     #: The commits of the default branch as GraphQL lists them, newest first: time and message.
-    commits: list[tuple[str, str]] = field(default_factory=list)
+    commits: list[tuple[str, ...]] = field(default_factory=list)
     #: What is left of the hour's points for GraphQL.
     points: int = 5_000
     #: The workflows that can be dispatched, and what was: workflow, branch and commit of each run.

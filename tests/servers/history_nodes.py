@@ -60,7 +60,10 @@ class HistoryNodes:
             "pullRequests": self._pull_requests,
             "issues": self._issues,
             "issueOrPullRequest": self._issue_or_pull_request,
-            "defaultBranchRef": {"target": {"__typename": "Commit", "oid": "0" * 40, "history": self._history}},
+            "defaultBranchRef": {
+                "name": "main",
+                "target": {"__typename": "Commit", "oid": "0" * 40, "history": self._history},
+            },
         }
 
     def reviews_of(self, number: int) -> Callable[..., Json]:
@@ -99,7 +102,10 @@ class HistoryNodes:
     def _pull(self, facts: Json) -> Json:
         comments, commits = self._comments(facts["number"]), facts.get("commits", [])
         reviews, merged = self._reviews[facts["number"]], facts.get("merged_at")
-        nodes = [{"commit": {"oid": oid, "author": {"email": email}}} for oid, email in commits]
+        nodes = [
+            {"commit": {"oid": oid, "author": {"email": email}, "committer": {"email": (committer or [email])[0]}}}
+            for oid, email, *committer in commits
+        ]
         return {
             "__typename": "PullRequest",
             "number": facts["number"],
@@ -107,6 +113,7 @@ class HistoryNodes:
             "body": facts["body"] or "",
             "state": "MERGED" if merged else facts["state"].upper(),
             "headRefName": facts["head"],
+            "baseRef": {"name": facts["base"]} if facts["base"] else None,
             "createdAt": _opened(facts),
             "mergedAt": merged,
             "author": self._actor(facts["login"]),
@@ -129,7 +136,9 @@ class HistoryNodes:
 
     def _history(self, _info: Any, since: str | None, **page: Any) -> Json:
         commits = [
-            {"committedDate": at, "message": message} for at, message in self._state.commits if at >= (since or "")
+            {"oid": (oid or ["0" * 40])[0], "committedDate": at, "message": message}
+            for at, message, *oid in self._state.commits
+            if at >= (since or "")
         ]
         return connection(commits, **page)
 

@@ -121,6 +121,9 @@ class Ledger:
     read_on: date
     since: date | None
     figures: tuple[AgentFigures, ...]
+    #: Of each agent with several versions, all of them together: two may have worked on one pull request, which counts
+    #: for the last.
+    totals: tuple[AgentFigures, ...]
     accepted: tuple[AcceptedOnDay, ...]
     #: The cost of runs that no figure includes, since comments know it only as a sum.
     unlisted_usd: float
