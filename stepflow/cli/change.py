@@ -22,6 +22,7 @@ from stepflow.errors import InputError
 from stepflow.modes.prove import prove
 from stepflow.modes.verify import SIGNER, VerifyRequest, verify_pull_request
 from stepflow.report.proof import proof_json, proof_lines
+from stepflow.report.safe_text import Line, Tone
 from stepflow.report.statement import verification_json, verification_lines
 from stepflow.run.clock import Cancellation
 from stepflow.run.request import RunRequest
@@ -71,7 +72,8 @@ def execute_prove(arguments: argparse.Namespace) -> int:
         )
     show_lines(console, proof_lines(proof))
     if proof.verdict is not ProofVerdict.PROVEN and arguments.network is None:
-        console.print("  The tests had no network. If they need one: --network full, or --network allow.", style="dim")
+        hint = "  The tests had no network. If they need one: --network full, or --network allow."
+        show_lines(console, (Line(Tone.ASIDE, hint),))
     if arguments.json:
         print_json(proof_json(proof))
     return 0 if proof.verdict is ProofVerdict.PROVEN else 1
