@@ -54,7 +54,7 @@ LONGEST_SUGGESTION = 20_000
 LONGEST_MOVED = 30_000
 
 #: How a block that people could commit begins, wherever it is.
-_OWN_BLOCK = re.compile(r"(`{3,}|~{3,})[ \t]*(?=suggestion)", re.IGNORECASE)
+_OWN_BLOCK = re.compile(r"((?<!`)`{3,}|(?<!~)~{3,})[ \t]*+(?=suggestion)", re.IGNORECASE)
 _NOT_SHOWN = "the diff does not show these lines"
 _REMOVED_LINES = "it is on lines that the pull request removes"
 _NO_LINES = "it names no lines"

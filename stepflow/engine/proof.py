@@ -462,10 +462,12 @@ def _literals(line: str, shortest: int = 1) -> Iterator[str]:
             yield text
 
 
-#: The parts of a file in Go between which a comment or a blank can stand. A block comment counts as code.
+#: The parts of a file in Go between which a comment or a blank can stand. A block comment counts as code. What is not
+#: closed is one part up to its end, so that it is read once.
 _GO = re.compile(
-    r"""(?P<comment>//[^\n]*)|(?P<space>\s+)|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`[^`]*`|\w+|.""",
-    re.DOTALL,
+    r"""(?P<comment>//[^\n]*)|(?P<space>\s+)|/\*.*?(?:\*/|\Z)
+    |"(?>(?:\\.|[^"\\\n])*)"?|'(?>(?:\\.|[^'\\\n])*)'?|`[^`]*+`?|\w+|.""",
+    re.DOTALL | re.VERBOSE,
 )
 #: Comments that Go's tools obey: `//go:embed`, `//line`, `//export`, and the output of an example.
 _GO_DIRECTIVE = re.compile(r"//(?:[a-z0-9]+:[a-z0-9]|line |export |extern )|//(?i:\s*(?:unordered )?output:)")
