@@ -41,7 +41,8 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One problem. `file` is relative to the repository root; `path` is a JSON Pointer into it.
+    """One problem. `file` is relative to the repository root, empty for that of a shipped agent. `path` is a JSON
+    Pointer into it.
 
     `line` and `column` are 1-based, or None if there is no location. The end is on the same line, one column past the
     problem. `fix` says what to change.
@@ -58,9 +59,9 @@ class Problem:
     end_column: int | None = None
 
     def __str__(self) -> str:
-        location = f"{self.file}:{self.line}" if self.line else self.file
+        location = f"{self.file}:{self.line}: " if self.line else f"{self.file}: " if self.file else ""
         pointer = f" ({self.path})" if self.path else ""
-        return f"{location}: {self.severity} {self.code} {self.message}{pointer}. Fix: {self.fix}"
+        return f"{location}{self.severity} {self.code} {self.message}{pointer}. Fix: {self.fix}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -138,7 +138,13 @@ def _load(
             refused = NoAgent("SF101", path, f'there is no shipped agent "{path}"', fix)
             return None, Inspection(problems=(refused.problem,))
         with builtin_root(name, options.get("checks", ()), options.get("proof")) as written:
-            return _load(name, written, options, repository=(root or Path.cwd()).absolute())
+            definition, inspection = _load(name, written, options, repository=(root or Path.cwd()).absolute())
+        own = f"{Path(inspection.prefix)}/"
+        problems = tuple(
+            _without_place(each, path) if each.file.startswith(own) else each for each in inspection.problems
+        )
+        definition = replace(definition, problems=problems) if definition else None
+        return definition, replace(inspection, problems=problems)
     try:
         located = locate_agent(path, root=root, bare_registry=options.get("bare_registry", False))
     except NoAgent as exc:
@@ -155,6 +161,15 @@ def _load(
     if definition is None or loader.diagnostics.failed:
         return None, inspection
     return replace(definition, problems=inspection.problems), inspection
+
+
+def _without_place(problem: Problem, builtin: str) -> Problem:
+    """Return a problem of a shipped agent without its place in a file, which the repository does not have: people
+    can only change inputs."""
+    message, fix = f"{builtin}: {problem.message}", problem.fix
+    if problem.code == "SF357":
+        fix = f"Set the input `network: none`, or run `stepflow init --from {builtin}` and change the agent."
+    return replace(problem, file="", line=None, column=None, end_column=None, message=message, fix=fix)
 
 
 class _AgentLoader:

@@ -96,7 +96,8 @@ def _lines(problem: Problem, text: str | None, why: str, max_width: int) -> Iter
     yield Line(TONES[problem.severity], f"{head}: {one_line(problem.message, LONGEST)}")
     gutter = len(str(problem.line or 1))
     location = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part)
-    yield _plain(f"{' ' * gutter}--> {one_line(location, LONGEST)}")
+    if location:
+        yield _plain(f"{' ' * gutter}--> {one_line(location, LONGEST)}")
     yield from _excerpt(problem, text, gutter, max_width - gutter - 3)
     lead = f"{' ' * gutter} ="
     if why:
@@ -174,7 +175,7 @@ def problem_annotations(problems: Iterable[Problem]) -> tuple[Command, ...]:
         annotation(
             LEVELS[problem.severity],
             f"{problem.message}. Fix: {problem.fix}",
-            file=problem.file,
+            file=problem.file or None,
             line=problem.line,
             columns=(problem.column, problem.end_column and problem.end_column - 1),
             title=f"{problem.code} {problem.path}".strip(),

@@ -17,6 +17,7 @@ from stepflow.definition.rules import rules
 from stepflow.domain.agent.definition import Inspection
 from stepflow.domain.words import Network
 from stepflow.errors import DefinitionError, Severity
+from stepflow.report.diagnostic import problem_annotations
 
 HERE = Path(__file__).parent
 SHARED = Path(os.environ.get("STEPFLOW_SHARED") or HERE.parents[2] / "shared")
@@ -154,3 +155,14 @@ def test_a_risk_is_accepted_with_a_reason_and_only_where_there_is_one(text: obje
     edit_json(tmp_path / ".agent/demo/steps_registry.json", "set", "/steps/initial.work/acceptsRisk", text)
     (problem,) = (each for each in inspect_agent("demo", root=tmp_path).problems if "acceptsRisk" in each.path)
     assert problem.code == code
+
+
+def test_a_problem_of_a_shipped_agent_names_an_input_and_no_file_of_the_repository() -> None:
+    circumstances = Circumstances(private=True, from_fork=True)
+    problems = inspect_agent("builtin/fix", circumstances=circumstances).problems
+    assert problems
+    for problem in problems:
+        assert (problem.file, problem.line, problem.column) == ("", None, None)
+        assert "`network: none`" in problem.fix
+        assert str(problem).startswith("error SF357 builtin/fix: step ")
+    assert not any("file=" in command or "line=" in command for command in problem_annotations(problems))
