@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -51,6 +52,29 @@ def test_every_page_is_reached_from_the_first_one() -> None:
         todo += targets - reached
         reached |= targets
     assert [str(page) for page in PAGES if page not in reached] == []
+
+
+#: Words in a row that no two pages share; the pages of keys and rules are made, and have the words of the code.
+SAID_TWICE = 12
+
+
+def test_nothing_is_said_on_two_pages() -> None:
+    """Say it on one page, and let the other link there."""
+    pages_of: dict[str, set[str]] = {}
+    for page in DOCUMENTS:
+        if page.parent.name not in {"keys", "rules"}:
+            for words in _runs_of_words(page):
+                pages_of.setdefault(words, set()).add(str(page.relative_to(ROOT)))
+    assert {words: sorted(pages) for words, pages in pages_of.items() if len(pages) > 1} == {}
+
+
+def _runs_of_words(page: Path) -> Iterator[str]:
+    text = re.sub(
+        r"<!-- (\w+): begin.*?<!-- \1: end -->", "", _FENCED.sub("", page.read_text("utf-8")), flags=re.DOTALL
+    )
+    for line in re.sub(r"\]\([^)]*\)", "]", text).lower().splitlines():
+        words = re.findall(r"[\w'./-]+", line)
+        yield from (" ".join(words[at : at + SAID_TWICE]) for at in range(len(words) - SAID_TWICE + 1))
 
 
 # docs/how-it-is-built.md
