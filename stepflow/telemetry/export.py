@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import requests
 
 from stepflow.domain.connection import Connection, certificate_problem
+from stepflow.domain.text import count
 from stepflow.telemetry.spans import RunTrace
 
 T = TypeVar("T")
@@ -32,6 +33,10 @@ NOT_INSTALLED = "the OpenTelemetry SDK is not installed; install `stepflow[otel]
 TOO_SLOW = "it did not answer in time; a run waits for it no longer than five seconds"
 _CAUSE = re.compile(r"\[Errno -?\d+\] ([^\"')]+)")
 REDIRECTS = range(300, 400)
+#: What collectors show as their address for one kind of data; the SDK takes it for each kind.
+_OF_A_KIND = re.compile(r"/v1/(?:traces|metrics|logs)/*$")
+#: How requests says that the other side hung up.
+_CLOSED = re.compile(r"Connection aborted|RemoteDisconnected|Connection reset by peer|Broken pipe")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,22 +50,26 @@ class Collector:
 
 
 class _Session(requests.Session):
-    """Remembers why the last request failed; the SDK only says that it did."""
+    """Remembers why the last request failed; the SDK only says that it did, and asks again until its time is over.
+    `on_problem` is called with it, empty for an answer that is well."""
 
     problem = ""
+    #: What the collector refused of requests that it took.
+    refused = ""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, on_problem: Callable[[str], None]) -> None:
         super().__init__()
-        self._connection = connection
+        self._connection, self._on_problem = connection, on_problem
 
     def request(self, *args: Any, **kwargs: Any) -> requests.Response:  # noqa: ANN401 - requests' own method
         try:
             answer = super().request(*args, **{**kwargs, "stream": True})
             with answer:
                 # Nobody needs it, but a connection whose answer was read to its end is used again.
-                next(answer.iter_content(LONGEST_ANSWER), b"")
+                content = next(answer.iter_content(LONGEST_ANSWER), b"")
         except requests.RequestException as error:
             self.problem = _describe(error, self._connection)
+            self._on_problem(self.problem)
             raise
         # The server's own words for it could say anything.
         words = responses.get(answer.status_code, "")
@@ -69,7 +78,29 @@ class _Session(requests.Session):
             self.problem = f"it answered {answer.status_code}, and no redirect is followed"
             # The SDK would take it for a success.
             raise requests.TooManyRedirects
+        self._on_problem(self.problem)
+        if answer.ok:
+            self.refused = _describe_refused(str(answer.url), content) or self.refused
         return answer
+
+
+def _describe_refused(url: str, content: bytes) -> str:
+    """Say how much of a request the collector refused although it took the request; empty if it took all."""
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # noqa: PLC0415 - as below
+    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (  # noqa: PLC0415
+        ExportMetricsServiceResponse,
+    )
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse  # noqa: PLC0415
+
+    try:
+        if url.endswith("/traces"):
+            number, what = ExportTraceServiceResponse.FromString(content).partial_success.rejected_spans, "span"
+        else:
+            part = ExportMetricsServiceResponse.FromString(content).partial_success
+            number, what = part.rejected_data_points, "data point"
+    except DecodeError:
+        return ""
+    return f"it took the rest, but refused {count(number, what)}; its own log says why" if number > 0 else ""
 
 
 def _describe(error: requests.RequestException, connection: Connection) -> str:
@@ -78,6 +109,8 @@ def _describe(error: requests.RequestException, connection: Connection) -> str:
         what = f"its certificate was rejected{connection.through}: {problem}"
     elif isinstance(error, requests.Timeout):
         what = TOO_SLOW
+    elif _CLOSED.search(said):
+        what = f"it closed the connection{connection.through} without an answer"
     else:
         cause = _CAUSE.search(said)
         what = f"it could not be reached{connection.through} ({cause[1] if cause else type(error).__name__})"
@@ -95,11 +128,15 @@ def send_telemetry(
     """
     problem, deadline = TOO_SLOW, time.monotonic() + seconds
 
+    def note(what: str) -> None:
+        nonlocal problem
+        problem = what or TOO_SLOW
+
     def work() -> None:
         nonlocal problem
         try:
             trace = build()
-            problem = _send(trace, collector, whole, deadline) if trace else ""
+            problem = _send(trace, collector, whole, deadline, note) if trace else ""
         except ModuleNotFoundError:
             problem = NOT_INSTALLED
         except Exception as bug:  # noqa: BLE001 - a run has ended, and nothing here may change how
@@ -112,7 +149,9 @@ def send_telemetry(
     return problem
 
 
-def _send(trace: RunTrace, collector: Collector, whole: bool, deadline: float) -> str:
+def _send(
+    trace: RunTrace, collector: Collector, whole: bool, deadline: float, on_problem: Callable[[str], None]
+) -> str:
     from opentelemetry.exporter.otlp.proto.http import Compression  # noqa: PLC0415 - loaded when it is wanted
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
@@ -126,8 +165,8 @@ def _send(trace: RunTrace, collector: Collector, whole: bool, deadline: float) -
     logger = logging.getLogger("opentelemetry")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
-    base = collector.endpoint.rstrip("/")
-    with _Session(collector.connection) as session:
+    base = _OF_A_KIND.sub("", collector.endpoint).rstrip("/")
+    with _Session(collector.connection, on_problem) as session:
         collector.configure(session, collector.connection)
         options: dict[str, Any] = {
             "headers": dict(collector.headers),
@@ -141,7 +180,7 @@ def _send(trace: RunTrace, collector: Collector, whole: bool, deadline: float) -
         metric_exporter = OTLPMetricExporter(f"{base}/v1/metrics", timeout=left(), **options)
         if metric_exporter.export(sdk_metrics(trace, whole=whole)).value:
             return session.problem or "the SDK could not send it"
-    return ""
+        return session.refused
 
 
 def write_telemetry(trace: RunTrace, path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -116,6 +117,28 @@ def flood(handler: Handler, _number: int) -> None:
     with suppress(OSError):
         while True:
             handler.wfile.write(bytes(1024 * 1024))
+
+
+def hang_up(handler: Handler, _number: int) -> None:
+    """Close the connection without a word."""
+    handler.close_connection = True
+    handler.connection.shutdown(socket.SHUT_RDWR)
+
+
+def refuse_some(handler: Handler, _number: int) -> None:
+    """Take the request but for three spans, or two data points."""
+    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+    if handler.path.endswith("/traces"):
+        body = ExportTraceServiceResponse(partial_success={"rejected_spans": 3}).SerializeToString()
+    else:
+        body = ExportMetricsServiceResponse().SerializeToString()
+    handler.send_response(200)
+    handler.send_header("content-type", "application/x-protobuf")
+    handler.send_header("content-length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body)
 
 
 def busy(handler: Handler, _number: int) -> None:

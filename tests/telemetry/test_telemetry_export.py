@@ -26,6 +26,8 @@ from tests.servers.collector import (
     elsewhere,
     flood,
     hang,
+    hang_up,
+    refuse_some,
 )
 from tests.servers.loopback import Handler
 from tests.servers.private_network import TlsFront, address_of, closed_port, pem_of
@@ -106,6 +108,23 @@ def test_whatever_a_collector_does_it_takes_no_longer_than_said(
 def test_an_answer_without_end_is_not_read_to_its_end() -> None:
     with CollectorServer(flood) as server:
         assert send(server.url) == ""
+
+
+@pytest.mark.parametrize("end", ["", "/", "/v1/traces", "/v1/metrics", "/v1/logs/", "/v1/traces//"])
+def test_the_address_of_one_kind_of_data_leads_to_all(end: str) -> None:
+    with CollectorServer() as server:
+        assert send(f"{server.url}/otlp{end}") == ""
+    assert {path for path, _, _ in server.requests} == {"/otlp/v1/traces", "/otlp/v1/metrics"}
+
+
+def test_a_collector_that_hangs_up_is_no_slow_one() -> None:
+    with CollectorServer(hang_up) as server:
+        assert send(server.url, seconds=3) == "it closed the connection without an answer"
+
+
+def test_what_a_collector_refuses_of_a_request_is_told() -> None:
+    with CollectorServer(refuse_some) as server:
+        assert send(server.url) == "it took the rest, but refused 3 spans; its own log says why"
 
 
 @pytest.mark.whole
