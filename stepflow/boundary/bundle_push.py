@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -27,7 +28,7 @@ from stepflow.boundary.commit_check import (
     read_trailers,
     tree_of,
 )
-from stepflow.boundary.git import HEADS, Git, GitFailed, Remote
+from stepflow.boundary.git import HEADS, Git, GitFailed, Remote, describe_rule
 from stepflow.boundary.github_failures import CONFLICT, NOT_FOUND, UNPROCESSABLE, WriteFailed
 from stepflow.boundary.github_types import Account, CommitNow
 from stepflow.boundary.output_filter import OutputFilter
@@ -334,7 +335,9 @@ class VerifiedPush:
         try:
             return push(branch)
         except WriteFailed as exc:
-            if exc.status not in _SOMEBODY_WAS_FASTER:
+            if rule := describe_rule(exc.said):
+                exc.hint = rule
+            if rule or exc.status not in _SOMEBODY_WAS_FASTER:
                 raise
         return push(branch)
 
@@ -409,7 +412,14 @@ class VerifiedPush:
             self.writer.update_refs((HEADS + branch, tip, self.bundle.base_commit))
             standing, tip = 0, self.bundle.base_commit
         for commit in self.commits[standing:]:
-            tip = self._write(branch, tip, commit)
+            try:
+                tip = self._write(branch, tip, commit)
+            except WriteFailed as exc:
+                if tip == self.bundle.base_commit and not exc.passes:
+                    # A branch without a commit says nothing, and somebody would have to clean it up.
+                    with suppress(BoundaryError):
+                        self.writer.update_refs((HEADS + branch, tip, ""))
+                raise
         return tip
 
     def _write(self, branch: str, head: str, commit: PlannedCommit) -> str:

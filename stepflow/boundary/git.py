@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import IO, Protocol
 from urllib.parse import urlsplit
 
-from stepflow.boundary.github_failures import FORBIDDEN, NOT_FOUND, TOO_MANY, UNAUTHORIZED, GitHubFailed
+from stepflow.boundary.github_failures import (
+    FORBIDDEN,
+    NOT_FOUND,
+    TOO_MANY,
+    UNAUTHORIZED,
+    GitHubFailed,
+    describe_policy,
+)
 from stepflow.domain.checkout import excludes_branch
 from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.secrets import Redactor
@@ -127,7 +134,8 @@ def git_failed(
     `rejected` why the refs of a push were not taken."""
     said = "\n".join(filter(None, (_shorten(written), " ".join(rejected)[:LONGEST_DETAIL])))
     failed = GitFailed(f"`git {command}` failed: {said}.", said=said, written=written)
-    failed.hint = _hint(command, failed, written, rejected) or (_AGAIN if failed.passes else "")
+    policy = describe_policy("\n".join(_SERVER.findall(written))) if failed.denied else ""
+    failed.hint = policy or _hint(command, failed, written, rejected) or (_AGAIN if failed.passes else "")
     if advice := connection.advice(said) if _UNREACHED.search(said) else "":
         failed.hint = advice
     if failed.moved:
@@ -153,6 +161,13 @@ def _hint(command: str, failed: GitFailed, written: str, rejected: Sequence[str]
         what = "push" if command == "push" else "read the repository"
         return f"The token may not {what}: the job needs `contents: write`."
     return _ABSENT if failed.status == NOT_FOUND else ""
+
+
+def describe_rule(said: str) -> str:
+    """Return what to do about a rule for branches by which GitHub's API refuses a commit; empty for other errors."""
+    is_rule = any(words in said.lower() for words in ("rule violation", "protected branch", "must be made through"))
+    leaks = any(rule in said for rule, hint in _RULE_HINTS.items() if hint is _LEAK)
+    return (_LEAK if leaks else _RULE) if is_rule else ""
 
 
 def _shorten(written: str) -> str:

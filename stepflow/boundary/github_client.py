@@ -33,6 +33,7 @@ from stepflow.boundary.github_failures import (
     NOT_FOUND,
     SERVER_ERRORS,
     TOO_MANY,
+    UNPROCESSABLE,
     AnswerFailed,
     Redirected,
 )
@@ -61,6 +62,7 @@ _GRAPHQL_STATUS = {
     "STALE_DATA": CONFLICT,
     "RATE_LIMIT": TOO_MANY,
     "RATE_LIMITED": TOO_MANY,
+    "UNPROCESSABLE": UNPROCESSABLE,
     "INTERNAL": SERVER_ERRORS,
     "SERVICE_UNAVAILABLE": SERVER_ERRORS,
 }
@@ -206,7 +208,8 @@ class GitHubClient:
         if answer.errors:
             known = (error.status for error in answer.errors if error.status != ERRORS)
             status = TOO_MANY if "retry-after" in headers else next(known, ERRORS)
-            raise self._failure(status, headers, {"message": "; ".join(error.message for error in answer.errors)})
+            said = {"message": "; ".join(error.message for error in answer.errors)}
+            raise self._failure(status, headers, said, answered=OK if status in (ERRORS, UNPROCESSABLE) else None)
         return answer.data
 
     def stored_bytes(self, url: str, *, last_bytes: int) -> bytes:
@@ -278,13 +281,20 @@ class GitHubClient:
         whole = url if "://" in url else self._repository + url
         return self._github.requester.requestJson(verb, whole, parameters, headers, body, self._connection)
 
-    def _failure(self, status: int, headers: Mapping[str, str], data: Any) -> AnswerFailed:  # noqa: ANN401 - JSON
+    def _failure(
+        self,
+        status: int,
+        headers: Mapping[str, str],
+        data: Any,  # noqa: ANN401 - JSON
+        *,
+        answered: int | None = None,
+    ) -> AnswerFailed:
         """Return the failure for an error answer from GitHub. A rate limit has the status 429, or the status 403 with
         certain words or headers."""
         message = _ErrorAnswer.model_validate(data or {}).message or ""
         says_so = "retry-after" in headers or headers.get("x-ratelimit-remaining") == "0"
         limited = status == FORBIDDEN and (says_so or self._github.requester.isRateLimitError(message))
-        return AnswerFailed(status, headers, data or {}, is_limit=limited or status == TOO_MANY)
+        return AnswerFailed(status, headers, data or {}, is_limit=limited or status == TOO_MANY, answered=answered)
 
     def _find_repository(self) -> bool:
         """Return whether the repository itself has moved, and use its new address if so. A transferred issue alone is

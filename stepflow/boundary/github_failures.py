@@ -17,6 +17,7 @@ from stepflow.ports import Clock
 T = TypeVar("T")
 
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, GONE, UNPROCESSABLE = 401, 403, 404, 409, 410, 422
+UNAVAILABLE = 451
 TOO_MANY, SERVER_ERRORS = 429, 500
 MAX_TRIES = 5
 FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0
@@ -31,7 +32,8 @@ LONGEST_DETAIL = 300
 _AGAIN = "Start the run again when GitHub works (see githubstatus.com): what was written is not written twice."
 _HINTS = {
     None: f"The answer was lost or did not come from GitHub: check the network and proxies. {_AGAIN}",
-    UNAUTHORIZED: "The token is not accepted: check `github-token`.",
+    UNAUTHORIZED: "The token is not accepted: check `github-token`, and whether it has expired or was revoked. A job's "
+    "own token ends with its job.",
     FORBIDDEN: "The token lacks a permission: the job needs `contents: write`, `issues: write` and "
     "`pull-requests: write`.",
     NOT_FOUND: "The repository or issue does not exist (any more), or the token may not see it: check `permissions` of "
@@ -58,12 +60,61 @@ _MESSAGE_HINTS = {
     (GONE, "Issues are disabled for this repo"): _TURNED_OFF,
     (GONE, "Issues has been disabled in this repository."): _TURNED_OFF,
 }
+#: What organizations and GitHub refuse, whatever the token's permissions are, by words of the answer.
+_POLICIES = (
+    (
+        re.compile(r"SAML", re.IGNORECASE),
+        "The organization requires SAML single sign-on: authorize the token for it (Settings → Developer settings → "
+        "the token → Configure SSO), or use the job's own token or that of a GitHub App.",
+    ),
+    (
+        re.compile(r"IP allow list", re.IGNORECASE),
+        "The organization has an IP allow list, and the runner's address is not on it: add the address (organization "
+        "settings → Authentication security), or run the job on a runner whose address is on it.",
+    ),
+    (
+        re.compile(r"(?:OAuth App|third-party).* (?:access )?restrictions?", re.IGNORECASE),
+        "The organization restricts third-party applications: let one of its owners approve this one (organization "
+        "settings → Third-party Access), or use the job's own token.",
+    ),
+    (
+        re.compile(r"forbids access via", re.IGNORECASE),
+        "The organization forbids tokens of this kind or with this lifetime: use the job's own token, that of a GitHub "
+        "App, or a token that its policy allows (organization settings → Personal access tokens).",
+    ),
+    (
+        re.compile(r"installation has been suspended", re.IGNORECASE),
+        "The installation of the GitHub App is suspended: let an owner of the organization resume it (organization "
+        "settings → GitHub Apps).",
+    ),
+    (
+        re.compile(r"access blocked|unavailable due to", re.IGNORECASE),
+        "GitHub has disabled the repository, so nothing can be read or written: its owner learns the reason on the "
+        "repository's page.",
+    ),
+    (
+        re.compile(r"\b(?:is|are|been) blocked|^blocked", re.IGNORECASE),
+        "The owner of the repository has blocked this account: let the owner unblock it, or use another account's "
+        "token.",
+    ),
+    (
+        re.compile(r"account (?:was|is|has been) suspended|Your account", re.IGNORECASE),
+        "The account of the token is suspended: use another account's token.",
+    ),
+)
+
+
+def describe_policy(said: str) -> str:
+    """Return what to do about a refusal that no permission of the token would change; empty for any other."""
+    return next((hint for words, hint in _POLICIES if words.search(said)), "")
+
+
 _MOVED = (
     "The issue was transferred, or the address leads elsewhere, and nothing is written there: start the run on the "
     "issue where it is now."
 )
 _READ_HINTS = {
-    UNAUTHORIZED: "The token is not accepted: check `read-token`.",
+    UNAUTHORIZED: "The token is not accepted: check `read-token`, and whether it has expired or was revoked.",
     FORBIDDEN: "The token lacks a permission: to read it needs `{permission}: read` (and `metadata: read`).",
     NOT_FOUND: "There is no such {subject}, or it cannot be seen with this token: check the number and `read-token`.",
 }
@@ -187,6 +238,8 @@ PULL_REQUEST = ReadSubject("pull request", "pull-requests")
 WORKFLOW_RUN = ReadSubject("run or job", "actions")
 ARTIFACT = ReadSubject("artifact", "actions")
 BRANCH = ReadSubject("branch", "contents")
+#: Where a token can be authorized, in the header `X-GitHub-SSO`.
+_ADDRESS_OF_SSO = re.compile(r"url=(https://[^\s;,]+)")
 _PERMISSION = re.compile(r"(\w+)=(read|write|admin)")
 
 
@@ -201,9 +254,19 @@ class Redirected(Exception):
 class AnswerFailed(Exception):
     """GitHub answered with an error. `is_limit`: it is a rate limit, whatever its status."""
 
-    def __init__(self, status: int, headers: Mapping[str, str], data: Mapping[str, Any], *, is_limit: bool) -> None:
+    def __init__(
+        self,
+        status: int,
+        headers: Mapping[str, str],
+        data: Mapping[str, Any],
+        *,
+        is_limit: bool,
+        answered: int | None = None,
+    ) -> None:
         super().__init__(status)
         self.status, self.headers, self.data, self.is_limit = status, headers, data, is_limit
+        #: The HTTP status. An error of GraphQL comes with 200, and its `status` is the equivalent one.
+        self.answered = answered or status
 
     @property
     def detail(self) -> str:
@@ -214,6 +277,17 @@ class AnswerFailed(Exception):
         if isinstance(errors, list) and all(isinstance(each, str) for each in errors):
             return ": ".join((message, *filter(None, ("; ".join(errors),))))
         return f"{message} {errors}" if errors else message
+
+    @property
+    def policy(self) -> str:
+        """What to do about a policy that refuses the token; empty if it is something else."""
+        if self.is_limit or self.status < UNAUTHORIZED or self.status >= SERVER_ERRORS:
+            return ""
+        sso = self.headers.get("x-github-sso", "")
+        hint = describe_policy(f"SAML {self.detail}" if sso else self.detail)
+        if address := _ADDRESS_OF_SSO.search(sso):
+            hint += f" GitHub gives the address {address[1]} for it."
+        return hint or (describe_policy("access blocked") if self.status == UNAVAILABLE else "")
 
     @property
     def lacking_permission(self) -> str:
@@ -244,10 +318,10 @@ def write_failed(
     if not isinstance(exc, AnswerFailed):
         return _unanswered_failure(failure, exc, redactor, host, connection)
     status = TOO_MANY if exc.is_limit else exc.status
-    hint = exc.lacking_permission or _HINTS.get(status, "")
+    hint = exc.policy or exc.lacking_permission or _HINTS.get(status, "")
     hint = _MESSAGE_HINTS.get((exc.status, str(exc.data.get("message"))), hint)
     said = redactor(exc.detail)[:LONGEST_DETAIL]
-    message = redactor(f"{failure}: {host} answered {exc.status} ({said}).")
+    message = redactor(f"{failure}: {host} answered {exc.answered} ({said}).")
     failed = WriteFailed(message, status=status, hint=_AGAIN if status >= SERVER_ERRORS else hint)
     failed.said, failed.invalid_fields = said, exc.invalid_fields
     failed.retry_after = _number(exc.headers.get("retry-after"))
@@ -294,4 +368,4 @@ def read_failed(
     hint = _READ_HINTS[failed.status].format(subject=subject.name, permission=subject.permission)
     if failed.status == NOT_FOUND and subject.missing:
         hint = subject.missing
-    return InputError(failed.message, hint=exc.lacking_permission or hint)
+    return InputError(failed.message, hint=exc.policy or exc.lacking_permission or hint)

@@ -12,7 +12,7 @@ import pytest
 from stepflow.boundary.bundle_push import BundlePush, Pushed
 from stepflow.boundary.git import Remote
 from stepflow.boundary.github_api import GitHubWriter
-from stepflow.boundary.github_failures import RetryPolicy
+from stepflow.boundary.github_failures import RetryPolicy, WriteFailed
 from stepflow.boundary.github_types import Account
 from stepflow.boundary.settings import Refused
 from stepflow.errors import BoundaryError
@@ -119,6 +119,25 @@ def test_writing_again_writes_nothing(write: Writing, checkout: Checkout, github
     github.requests.clear()
     assert write(run_id=run) == first
     assert github.mutations() == []
+
+
+RULE = "Repository rule violations found\n\nChanges must be made through a pull request.\n\n"
+
+
+@pytest.mark.parametrize("kind", ["UNPROCESSABLE", "BRANCH_PROTECTION_RULE_VIOLATION", ""])
+def test_a_rule_that_refuses_the_commits_is_named_and_leaves_no_empty_branch(
+    write: Writing, checkout: Checkout, origin: Path, github: GitHubServer, kind: str
+) -> None:
+    two_commits(checkout)
+    error = {"message": RULE, "extensions": {"code": "x"}, **({"type": kind} if kind else {})}
+    content = json.dumps({"data": {"createCommitOnBranch": None}, "errors": [error]})
+    github.fail("POST", "createCommitOnBranch", 200, content=content, times=9)
+    with pytest.raises(WriteFailed) as caught:
+        write()
+    assert "127.0.0.1 answered 200 (Repository rule violations found" in caught.value.message
+    assert "A repository rule on GitHub forbids this push" in caught.value.hint
+    assert branches(origin) == {"main": checkout.base}
+    assert github.mutations() == ["updateRefs", "createCommitOnBranch", "updateRefs"]
 
 
 @pytest.mark.parametrize("status", [404, 422])
