@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from stepflow.cli.layouts import find_proof_command
+from stepflow.cli.layouts.find import find_proof_command
 from stepflow.cli.options import add_flags, add_option, add_repo, add_switch, read_flags
 from stepflow.cli.run import request_from
 from stepflow.cli.terminal import make_console, print_json, show_lines, show_note

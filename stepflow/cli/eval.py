@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 
-from stepflow.cli.layouts import find_proof_command
+from stepflow.cli.layouts.find import find_proof_command
 from stepflow.cli.options import add_agent, add_flags, add_option, add_repo, add_switch, read_flags
 from stepflow.cli.run import request_from
 from stepflow.cli.terminal import make_console, print_document, print_json, runs_folder, show_lines, show_note

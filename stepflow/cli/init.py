@@ -9,14 +9,16 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.cli.layouts import DetectedCheck, Setup, find_checks, find_setup
+from stepflow.cli.layouts.find import DetectedCheck, Setup, find_checks, find_setup
 from stepflow.cli.options import add_repo
 from stepflow.cli.terminal import make_console, show_lines, show_texts
+from stepflow.cli.workflow import Workflow
 from stepflow.definition.builtin import BUILTIN, PREFIX, READ_ONLY, agent_files, name_checks
+from stepflow.definition.judged import UNJUDGED
+from stepflow.definition.loading import validate_agent
 from stepflow.definition.published import agent_schema, registry_schema
 from stepflow.errors import InputError
 from stepflow.model.scenario import scenario_schema
@@ -30,14 +32,10 @@ AGENT_NAME = re.compile(r"[a-z][a-z0-9-]*")
 NAME_HINT = (
     "A name has lower-case letters, digits and dashes, and begins with a letter; the label is then agent:<name>."
 )
-WORKFLOW = ".github/workflows/stepflow.yml"
-#: How the step after the action's begins.
-AFTER_ACTION = "      - if: always()"
 DEFAULT_AGENT = "fix"
 DEFAULT_NAME = "fixer"
-#: What the workflow's checkout always says, and what `init` tells about what it does not know.
-CREDENTIALS = "persist-credentials: false"
-WHAT_TO_DO = "Write it here, as `apt-packages` or `setup`."
+#: The agent is written, but nothing that it does is judged: a script can notice.
+JUDGES_NOTHING = 1
 
 
 def add_init_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,16 +78,25 @@ def execute_init(arguments: argparse.Namespace) -> int:
     builtin = builtin or DEFAULT_AGENT
     check_name(root, name or "")
     if commands is None:
-        commands = [] if builtin in READ_ONLY else [each.command for each in detected if each.installed]
+        commands = [] if builtin in READ_ONLY else [each.command for each in detected if each.can_run]
     setup = find_setup(root, commands)
-    written = write_agent(root, name, builtin, commands, setup)
+    workflow = Workflow.place(root, name, builtin, setup if commands or builtin not in READ_ONLY else Setup())
+    written = write_agent(root, name, builtin, commands, workflow)
     console = make_console(sys.stdout)
     show_texts(console, (f"{'wrote' if new else 'left as it is'}  {path}" for path, new in written.items()))
-    if not written[WORKFLOW]:
-        setup = Setup()
-    about = _about_checks(commands, () if builtin in READ_ONLY else detected, setup)
-    show_texts(console, (*about, *_next(root, name)))
-    return 0
+    about = _about_checks(commands, () if builtin in READ_ONLY else detected)
+    about_workflow = _about_workflow(workflow, commands, is_new=written[workflow.path])
+    show_texts(console, (*about, *about_workflow, *_next(root, name, builtin, workflow)))
+    unjudged = any(problem.code == UNJUDGED for problem in validate_agent(name, root=root, demand_checks=True))
+    if unjudged:
+        warning = (
+            f"\nWARNING: {name} judges nothing. Its checks run no code, so a run that breaks the repository ends as "
+            f"completed ({UNJUDGED}).",
+            f"Remove {shlex.quote(f'.agent/{name}')} and write it again with what must pass: "
+            f"stepflow init {name} --check 'COMMAND THAT RUNS THE TESTS'",
+        )
+        show_texts(make_console(sys.stderr), warning)
+    return JUDGES_NOTHING if unjudged else 0
 
 
 def ask(
@@ -130,8 +137,8 @@ def _ask_commands(console: Console, detected: Sequence[DetectedCheck]) -> Iterat
 
     show_texts(console, ("What must pass before an agent's work counts as done? A clean tree always does.",))
     for each in detected:
-        where = each.source if each.installed else f"{each.source}; not installed here"
-        if Confirm.ask(f"{each.command} ({where})", console=console, default=each.installed):
+        where = each.source if each.is_here else f"{each.source}; not installed here"
+        if Confirm.ask(f"{each.command} ({where})", console=console, default=each.can_run):
             yield each.command
     while command := Prompt.ask(
         "Another command (empty: none)", console=console, default="", show_default=False
@@ -150,37 +157,16 @@ def check_name(root: Path, name: str) -> None:
         )
 
 
-def write_agent(
-    root: Path, name: str, builtin: str, commands: Sequence[str], setup: Setup | None = None
-) -> dict[str, bool]:
+def write_agent(root: Path, name: str, builtin: str, commands: Sequence[str], workflow: Workflow) -> dict[str, bool]:
     """Write the files that do not exist yet. Return for each path whether it was written."""
     agent = agent_files(builtin, name, name_checks(commands))
     schemas = {"agent": agent_schema, "registry": registry_schema, "scenario": scenario_schema}
     texts = {
         **{f".agent/{name}/{path}": text for path, text in agent.items()},
         **{f".agent/{format_}.schema.json": _document(schema()) for format_, schema in schemas.items()},
-        WORKFLOW: workflow_text(setup),
     }
-    return {path: _write_new(root / path, text) for path, text in texts.items()}
-
-
-def workflow_text(setup: Setup | None = None) -> str:
-    """Return the workflow that starts agents, with the setup that a job needs first."""
-    text = (files("stepflow.cli") / "templates" / "stepflow.yml").read_text(encoding="utf-8")
-    if setup is None:
-        return text
-    text = text.replace(CREDENTIALS, ", ".join((CREDENTIALS, *setup.checkout)))
-    before, next_step, after = text.partition(AFTER_ACTION)
-    return before + "".join(f"          {line}\n" for line in _setup_lines(setup)) + next_step + after
-
-
-def _setup_lines(setup: Setup) -> Iterator[str]:
-    yield from (f"# {sentence} {WHAT_TO_DO}" for sentence in setup.unknown)
-    if setup.apt_packages:
-        yield f"apt-packages: {setup.apt_packages}"
-    if setup.setup:
-        yield "setup: |"
-        yield from (f"  {command}" for command in setup.setup)
+    written = {path: _write_new(root / path, text) for path, text in texts.items()}
+    return {**written, workflow.path: _write_new(workflow.file, workflow.text)}
 
 
 def _document(schema: object) -> str:
@@ -200,30 +186,52 @@ def _write_new(file: Path, text: str) -> bool:
     return True
 
 
-def _about_checks(commands: Sequence[str], detected: Sequence[DetectedCheck], setup: Setup) -> Iterator[str]:
+def _about_checks(commands: Sequence[str], detected: Sequence[DetectedCheck]) -> Iterator[str]:
     yield f"\nAt every closing: a clean tree{''.join(f', `{command}`' for command in commands)}."
-    if setup.apt_packages or setup.setup:
-        steps = (*((f"apt-get install {setup.apt_packages}",) if setup.apt_packages else ()), *setup.setup)
-        yield f"The workflow installs first: {', then '.join(f'`{step}`' for step in steps)}."
-    elif commands:
-        yield "In the action, install what these commands need with the input `setup` or `apt-packages`."
-    if setup.checkout:
-        yield f"The workflow checks out with {', '.join(f'`{line}`' for line in setup.checkout)}."
-    for sentence in setup.unknown:
-        yield f"{sentence} Give commands with --check, and write what they need into {WORKFLOW}."
     for each in detected:
-        if not each.installed and each.command not in commands:
+        if not each.can_run and each.command not in commands:
             yield f"Not added: {each.source} suggests `{each.command}`, which tools do not find here (--check adds it)."
 
 
-def _next(root: Path, name: str) -> Iterator[str]:
-    if not (root / ".git").exists():
+def _about_workflow(workflow: Workflow, commands: Sequence[str], *, is_new: bool) -> Iterator[str]:
+    setup = workflow.setup
+    steps = (*((f"apt-get install {setup.apt_packages}",) if setup.apt_packages else ()), *setup.setup)
+    if steps and is_new:
+        yield f"The workflow installs first: {', then '.join(f'`{step}`' for step in steps)}."
+    elif commands and is_new:
+        yield "In the action, install what these commands need with the input `setup` or `apt-packages`."
+    elif missing := [*workflow.missing()]:
+        yield f"{workflow.path} does not install what the checks need. Add to the action's step:"
+        yield from (f"  {line}" for line in missing)
+    if setup.checkout and is_new:
+        yield f"The workflow checks out with {', '.join(f'`{line}`' for line in setup.checkout)}."
+    for sentence in setup.unknown:
+        yield f"{sentence} Give commands with --check, and write what they need into {workflow.path}."
+
+
+def _next(root: Path, name: str, builtin: str, workflow: Workflow) -> Iterator[str]:
+    if not (workflow.top / ".git").exists():
         yield f"{root} is not the root of a git repository, the only place where GitHub finds workflows."
         yield "Move .agent and .github there, or run `git init`."
     yield "\nNext:"
     if root != Path.cwd().resolve():
         yield f"  {shlex.join(('cd', str(root)))}"
+    where = f" --repo {shlex.quote(os.path.relpath(workflow.top, root))}" if workflow.folder else ""
+    where += f" --working-directory {shlex.quote(workflow.folder)}" if workflow.folder else ""
     yield f"  stepflow validate {name}"
     yield f"  stepflow rehearse {name}   # plays its scenario: no key"
-    yield f"  stepflow run {name} --issue 1 --issue-text 'What the issue says.'   # a dry run; set ANTHROPIC_API_KEY"
-    yield f"Then make its prompts your own, commit, push, and put the label agent:{name} on an issue."
+    yield (
+        f"  stepflow run {name}{where} --issue 1 --issue-text 'What the issue says.'"
+        "   # a dry run; set ANTHROPIC_API_KEY"
+    )
+    yield f"Then make its prompts your own, commit, push, and {_start(name, builtin)}."
+
+
+def _start(name: str, builtin: str) -> str:
+    match builtin:
+        case "review":
+            return f"put the label agent:{name} on a pull request"
+        case "triage":
+            return "open an issue"
+        case _:
+            return f"put the label agent:{name} on an issue"

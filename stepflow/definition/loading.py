@@ -34,6 +34,7 @@ from stepflow.definition.graph import (
     check_verdict_fits,
     lost_values,
 )
+from stepflow.definition.judged import report_unjudged
 from stepflow.definition.mcp import LOCK_FILE, LockedServers, check_servers, read_lock
 from stepflow.definition.old_names import to_new_names
 from stepflow.definition.parsing import Pointer
@@ -75,6 +76,8 @@ class LoadOptions(TypedDict, total=False):
     proof: NewCheck | None
     #: The programs that validators find, None if that is unknown.
     programs: Collection[str] | None
+    #: Report an agent whose checks run no code. A run does not repeat what its author was told.
+    demand_checks: bool
     #: Those of the run, for the rule of two.
     circumstances: Circumstances
 
@@ -270,6 +273,8 @@ class _AgentLoader:
             guidance=guidance.shared,
             skills=skills,
         )
+        if self.options.get("demand_checks", False):
+            report_unjudged(definition, problems)
         report_exposures(definition, self.options.get("circumstances", UNKNOWN), problems)
         return replace(definition, digest=self.folder.digest(_other_texts(definition)))
 

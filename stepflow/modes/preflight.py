@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.boundary.settings import Refused, branch_of, check_actor
 from stepflow.definition.agent import check_arguments
+from stepflow.definition.judged import FIX, REASON, UNJUDGED, is_unjudged
 from stepflow.definition.rule_of_two import RULE_OF_TWO, find_exposures
 from stepflow.domain.agent.agent_settings import Rung
 from stepflow.domain.agent.definition import AgentDefinition, count_problems, effective_tools, guidance_files
@@ -79,6 +80,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
             yield from guard_rows("effort", lambda: _ladders(request, agent))
             yield from _output_tokens(agent)
             yield from _rules(agent)
+            yield from _judged(agent)
             yield from _exposures(request, agent)
             yield from guard_rows(_STARTERS, lambda: _starters(request, agent))
             yield from guard_rows("network", lambda: _network(request, agent))
@@ -201,6 +203,12 @@ def _rules(agent: AgentDefinition) -> Iterator[PreflightCheck]:
         most = f"at most {count(limits.max_files, 'file')} and {count(limits.max_bytes, 'byte')}"
         protected = f"protected paths: {', '.join(agent.github.protected_paths) or 'none'}"
         yield ok(BOUNDARY_RULES, f"checked at each closing: {most}; {protected}")
+
+
+def _judged(agent: AgentDefinition) -> Iterator[PreflightCheck]:
+    """Say where nothing judges what the agent changes."""
+    if is_unjudged(agent):
+        yield warning("checks", f"{UNJUDGED}: {REASON}. {FIX}")
 
 
 def _exposures(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:

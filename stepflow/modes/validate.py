@@ -61,6 +61,7 @@ def check_agents(
         allow_spec_violations=allow_spec_violations,
         allow_custom_verdict=allow_custom_verdict,
         programs=programs,
+        demand_checks=True,
         circumstances=Circumstances(private=private),
     )
     checked = {agent: _with_yaml_files(inspect_agent(agent, root=root, **options)) for agent in agents}

@@ -14,11 +14,13 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from stepflow.cli import main
-from stepflow.cli.init import WHAT_TO_DO, workflow_text
-from stepflow.cli.layouts import find_checks, find_setup
+from stepflow.cli.init import JUDGES_NOTHING
+from stepflow.cli.layouts.find import find_checks, find_setup
+from stepflow.cli.workflow import WHAT_TO_DO, workflow_text
 from stepflow.definition.builtin import (
     BUILTIN,
     OWN_CHECK,
+    READ_ONLY,
     STANDS_FOR,
     agent_files,
     name_checks,
@@ -29,7 +31,7 @@ from stepflow.engine.prompt.template import parse_template
 from stepflow.sandbox.environment import SYSTEM_PATH
 from tests.checkout import git
 from tests.cli.terminal import at_terminal
-from tests.docs.page import around_action
+from tests.docs.page import around_action, named_block
 from tests.e2e.layouts import LAYOUTS, SampleProject
 
 PROGRAMS = tuple(map(Path, SYSTEM_PATH))
@@ -53,7 +55,7 @@ TEST_FILE = "def test_it() -> None:\n    assert True\n"
 CRATE = '[package]\nname = "x"\nversion = "0.1.0"\nedition = "2021"\n'
 REPOSITORIES = {
     "empty": ({}, []),
-    "make": ({"Makefile": "test: all\n\ttrue\nall:\ncheck::\n\ttrue\nlint := x\n"}, ["make test", "make check"]),
+    "make": ({"Makefile": "test: all\n\ttrue\nall:\ncheck::\n\t./check\nlint := x\n"}, ["make test", "make check"]),
     "node": ({"package.json": PACKAGE}, ["npm run test", "npm run lint"]),
     "node without tests": ({"package.json": NO_TESTS}, []),
     "python": (
@@ -65,7 +67,7 @@ REPOSITORIES = {
         ["cargo test --quiet"],
     ),
     "make before node": (
-        {"Makefile": "test:\n\ttrue\n", "package.json": PACKAGE},
+        {"Makefile": "test:\n\t./test\n", "package.json": PACKAGE},
         ["make test", "npm run lint"],
     ),
     "broken": ({"package.json": "[", "pyproject.toml": "[", "Makefile": "\x00"}, []),
@@ -108,7 +110,7 @@ def demand_sound_and_green(root: Path, name: str, capsys: pytest.CaptureFixture[
 def test_the_schemas_for_editors_are_those_of_stepflow_schema_on_one_line_each(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["init", "mine", "--repo", str(tmp_path)]) == 0
+    assert main(["init", "mine", "--repo", str(tmp_path)]) == JUDGES_NOTHING
     capsys.readouterr()
     for name in ("agent", "registry", "scenario"):
         text = (tmp_path / f".agent/{name}.schema.json").read_text("utf-8")
@@ -161,7 +163,7 @@ def test_the_package_ships_every_file_of_the_templates() -> None:
 
 @pytest.mark.whole
 def test_a_new_agent_is_sound_and_green_and_the_next_commands_are_told(empty: Path, capsys) -> None:
-    assert main(["init", "helper"]) == 0
+    assert main(["init", "helper"]) == JUDGES_NOTHING
     output = capsys.readouterr().out
     commands = re.findall(r"^  (stepflow \w+ helper)", output, re.M)
     assert commands == ["stepflow validate helper", "stepflow rehearse helper", "stepflow run helper"]
@@ -183,10 +185,13 @@ def test_every_shipped_agent_is_sound_and_green_in_every_repository(
     root = repository(tmp_path, {**REPOSITORIES[kind][0], ".github/workflows/stepflow.yml": "on: push\n"})
     named = dict(zip(("null", "yes", "on", "n", "off"), BUILTIN, strict=True))
     for name, template in named.items():
-        assert main(["init", name, "--from", f"builtin/{template}", "--repo", str(root)]) == 0
+        unjudged = template not in READ_ONLY and not any(each.can_run for each in find_checks(root, PROGRAMS))
+        code = JUDGES_NOTHING if unjudged else 0
+        assert main(["init", name, "--from", f"builtin/{template}", "--repo", str(root)]) == code
         output = capsys.readouterr().out
         assert f"  cd {root}\n" in output
-        assert "left as it is  .github/workflows/stepflow.yml" in output
+        own = f"wrote  .github/workflows/stepflow-{name}.yml"
+        assert (own if template in READ_ONLY else "left as it is  .github/workflows/stepflow.yml") in output
         assert [str(problem) for problem in validate_agent(name, root=root)] == []
     assert (root / ".github/workflows/stepflow.yml").read_text() == "on: push\n"
     # The checks differ from one repository to the next, and not from one agent to the next.
@@ -228,7 +233,7 @@ def test_a_check_that_holds_a_word_of_the_templates_stays_as_it_was_given(templa
 
 
 def test_the_files_fit_the_schemas_that_they_name(empty: Path) -> None:
-    assert main(["init", "fixer", "--from", "builtin/verify"]) == 0
+    assert main(["init", "fixer", "--from", "builtin/verify"]) == JUDGES_NOTHING
     folder = empty / ".agent/fixer"
     for file in ("agent.json", "steps_registry.json"):
         document = json.loads((folder / file).read_text())
@@ -242,14 +247,14 @@ def test_the_files_fit_the_schemas_that_they_name(empty: Path) -> None:
 
 @pytest.mark.whole
 def test_nothing_is_ever_overwritten(empty: Path, capsys) -> None:
-    assert main(["init", "fixer"]) == 0
+    assert main(["init", "fixer"]) == JUDGES_NOTHING
     before = {path: path.read_bytes() for path in (empty / ".agent").rglob("*") if path.is_file()}
     capsys.readouterr()
     assert main(["init", "fixer", "--from", "builtin/minimal"]) == 2
     output = capsys.readouterr().err
     assert ".agent/fixer already exists; nothing was written" in output
     assert {path: path.read_bytes() for path in (empty / ".agent").rglob("*") if path.is_file()} == before
-    assert main(["init", "other"]) == 0
+    assert main(["init", "other"]) == JUDGES_NOTHING
     assert "left as it is  .github/workflows/stepflow.yml" in capsys.readouterr().out
 
 
@@ -267,17 +272,81 @@ def test_a_folder_that_cannot_be_written_is_told(empty: Path, capsys) -> None:
     assert "cannot be written" in capsys.readouterr().err
 
 
-def test_a_check_whose_program_is_missing_is_told_and_not_taken(
+def test_a_check_whose_program_nothing_brings_is_told_and_not_taken(
     empty: Path, capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", ":".join(SYSTEM_PATH))
-    (empty / "Cargo.toml").touch()
-    missing = [each.command for each in find_checks(empty, PROGRAMS) if not each.installed]
+    (empty / "sizes.csproj").touch()
+    assert main(["init", "fixer"]) == JUDGES_NOTHING
+    assert "Not added: sizes.csproj suggests `dotnet test`" in capsys.readouterr().out
+    assert "dotnet" not in (empty / ".agent/fixer/steps_registry.json").read_text()
+
+
+def test_a_check_whose_program_the_setup_brings_is_taken(empty: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", ":".join(SYSTEM_PATH))
+    (empty / "package.json").write_text('{"scripts": {"test": "node --test"}}')
+    (empty / "pnpm-lock.yaml").touch()
     assert main(["init", "fixer"]) == 0
+    assert "pnpm run test" in (empty / ".agent/fixer/steps_registry.json").read_text()
+
+
+def test_an_agent_that_judges_nothing_is_named_by_init_and_validate(
+    empty: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["init", "fixer"]) == JUDGES_NOTHING
+    warning = capsys.readouterr().err
+    assert "WARNING: fixer judges nothing" in warning
+    assert "--check" in warning
+    assert main(["validate", "fixer"]) == 0
+    assert "warning[SF612]" in capsys.readouterr().out
+    assert main(["validate", "--strict", "fixer"]) == 2
+
+
+@pytest.mark.parametrize("template", READ_ONLY)
+def test_an_agent_that_changes_no_file_needs_no_check_and_has_a_workflow_of_its_own(
+    empty: Path, capsys, template: str
+) -> None:
+    assert main(["init", "reader", "--from", f"builtin/{template}"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    text = (empty / ".github/workflows/stepflow-reader.yml").read_text("utf-8")
+    assert not (empty / ".github/workflows/stepflow.yml").exists()
+    recipe = yaml.safe_load(named_block(f"{template} workflow", ROOT / f"docs/how-to/{template}.md"))
+    written = yaml.safe_load(text)
+    # What YAML 1.1 makes of the key `on`.
+    events = {name: types for name, types in recipe[True].items() if name in written[True]}
+    assert written[True] == events
+    (job,), (shown,) = written["jobs"].values(), recipe["jobs"].values()
+    assert job["permissions"] == shown["permissions"]
+    inputs, told = job["steps"][-1]["with"], shown["steps"][-1]["with"]
+    assert inputs.pop("agent") == "reader"
+    assert inputs.pop("policy")
+    assert inputs.items() <= told.items()
+    assert main(["validate", "reader"]) == 0
+    assert "SF612" not in capsys.readouterr().out
+
+
+def test_an_agent_in_a_folder_of_the_repository_has_a_workflow_at_its_root(tmp_path: Path, capsys) -> None:
+    root = repository(tmp_path, {"packages/api/package.json": PACKAGE, "packages/api/.keep": "", "pnpm-lock.yaml": ""})
+    folder = root / "packages/api"
+    assert main(["init", "fixer", "--repo", str(folder)]) == 0
+    assert not (folder / ".github").exists()
+    workflow = yaml.safe_load((root / ".github/workflows/stepflow-packages-api-fixer.yml").read_text("utf-8"))
+    (job,) = workflow["jobs"].values()
+    assert "github.event.label.name == 'agent:fixer'" in job["if"]
+    (inputs,) = [step["with"] for step in job["steps"] if step.get("id") == "stepflow"]
+    assert inputs["working-directory"] == "packages/api"
+    assert "pnpm install --frozen-lockfile" in inputs["setup"]
+    assert "--repo ../.. --working-directory packages/api" in capsys.readouterr().out
+
+
+def test_an_existing_workflow_that_installs_nothing_is_told_what_it_lacks(tmp_path: Path, capsys) -> None:
+    root = repository(tmp_path, {"go.mod": "", ".github/workflows/stepflow.yml": "on: push\n"})
+    assert main(["init", "fixer", "--repo", str(root)]) == 0
     output = capsys.readouterr().out
-    for command in missing:
-        assert f"Not added: Cargo.toml suggests `{command}`" in output
-    assert ("cargo" in (empty / ".agent/fixer/steps_registry.json").read_text()) == (not missing)
+    assert ".github/workflows/stepflow.yml does not install what the checks need" in output
+    assert "apt-packages: golang-go" in output
+    assert "go mod download" in output
 
 
 # What is found
@@ -365,7 +434,7 @@ def test_the_usual_layouts_tell_their_checks_and_what_is_not_known_of_them(
 def test_the_workflow_installs_what_the_checks_need(
     tmp_path: Path, files: dict[str, str], commands: list[str], lines: str
 ) -> None:
-    text = workflow_text(find_setup(repository(tmp_path, files), commands))
+    text = workflow_text(setup=find_setup(repository(tmp_path, files), commands))
     before, step, after = around_action(text)
     bare = around_action(workflow_text())
     assert (before, after) == (bare[0], bare[2])
@@ -376,7 +445,7 @@ def test_the_workflow_installs_what_the_checks_need(
 def test_the_checkout_brings_submodules_and_lfs_where_the_repository_has_them(tmp_path: Path, capsys) -> None:
     attributes = "*.bin filter=lfs diff=lfs merge=lfs -text\n"
     root = repository(
-        tmp_path, {".gitmodules": "", "deep/er/.gitattributes": attributes, "Makefile": "test:\n\ttrue\n"}
+        tmp_path, {".gitmodules": "", "deep/er/.gitattributes": attributes, "Makefile": "test:\n\t./test\n"}
     )
     assert main(["init", "fixer", "--repo", str(root)]) == 0
     assert "checks out with `submodules: recursive`, `lfs: true`" in capsys.readouterr().out
@@ -392,19 +461,26 @@ def test_the_checkout_brings_submodules_and_lfs_where_the_repository_has_them(tm
     [
         ({}, "Not known: how this repository is installed and tested; no file at its root says so."),
         ({"package.json": NO_TESTS}, "Not known: how this repository is tested; package.json does not say so."),
-        ({"Pipfile": ""}, "Not known: how to install what Pipfile asks for."),
+        ({"Package.swift": ""}, "Not known: how to install what Package.swift asks for."),
     ],
 )
 def test_what_is_not_known_is_told_with_what_to_do(
     tmp_path: Path, capsys, files: dict[str, str], sentence: str
 ) -> None:
     root = repository(tmp_path, files)
-    assert main(["init", "fixer", "--repo", str(root)]) == 0
+    assert main(["init", "fixer", "--repo", str(root)]) == JUDGES_NOTHING
     advice = "Give commands with --check, and write what they need into .github/workflows/stepflow.yml."
     assert f"{sentence} {advice}\n" in capsys.readouterr().out
     written = (root / ".github/workflows/stepflow.yml").read_text("utf-8")
     assert f"          # {sentence} {WHAT_TO_DO}\n" in written
     assert yaml.safe_load(around_action(written)[1])[0]["with"]["agent"] == "${{ inputs.agent }}"
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "package.json", "Taskfile.yml"])
+def test_a_manifest_that_cannot_be_parsed_is_told(tmp_path: Path, capsys, name: str) -> None:
+    root = repository(tmp_path, {name: "["})
+    assert main(["init", "fixer", "--repo", str(root)]) == JUDGES_NOTHING
+    assert f"Not read: {name} is not valid " in capsys.readouterr().out
 
 
 def test_no_two_checks_get_one_name() -> None:
@@ -422,7 +498,9 @@ def test_a_check_is_named_after_its_tool() -> None:
 
 @pytest.mark.whole
 def test_at_a_terminal_it_asks_for_what_is_not_given(tmp_path: Path, capsys) -> None:
-    root = repository(tmp_path, {"Makefile": "test:\n\ttrue\nlint:\n\tfalse\n", ".agent/fixer/agent.json": "{}"})
+    root = repository(
+        tmp_path, {"Makefile": "test:\n\ttest -d .git\nlint:\n\tfalse\n", ".agent/fixer/agent.json": "{}"}
+    )
     output = at_terminal(
         "init", cwd=root, columns=200, TERM="dumb", keys="\nBad Name\nhelper\nverify\ny\nn\ntest -d .git\n\n"
     )

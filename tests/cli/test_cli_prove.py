@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.cli import main
-from stepflow.cli.layouts import find_proof_command
+from stepflow.cli.layouts.find import find_proof_command
 from stepflow.run.request import toolbox_options
 from tests.checkout import git
 from tests.cli.prove_cases import COMMAND, DAYS, FAKES, FIXED, FIXES, PATH, TESTS, Case, Files
@@ -191,7 +191,7 @@ def test_without_a_command_it_runs_the_tests_that_the_files_tell_of(
         ({"pyproject.toml": "", "test_a.py": ""}, "python3 -m pytest -q {tests}"),
         ({"go.mod": ""}, "go test ./..."),
         ({"deno.json": "{}"}, "deno test {tests}"),
-        ({"Makefile": "test:\n\ttrue\n"}, "make test"),
+        ({"Makefile": "test:\n\t./test\n"}, "make test"),
         ({"notes.txt": ""}, ""),
     ],
 )

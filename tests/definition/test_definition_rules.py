@@ -15,7 +15,7 @@ from stepflow.errors import Example, LintRule
 from tests.golden import assert_golden
 
 ROOT = Path(__file__).parents[2]
-OPTIONS = {"SF329": {"allow_spec_violations": True}}
+OPTIONS = {"SF612": {"demand_checks": True}, "SF329": {"allow_spec_violations": True}}
 #: Shown as text: the whole agent, a broken file, a missing key, a file outside of the agent, one with a digest (SF357
 #: is planted by the tests of its rule), a command line.
 NOT_PLANTED = {"SF101", "SF104", "SF115", "SF116", "SF209", "SF214", "SF215", "SF357", "SF608"}

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from stepflow.cli import main
-from stepflow.cli.layouts import find_checks
+from stepflow.cli.layouts.find import find_checks
 from tests.e2e.hosted_runner import RUNNER, HostedRunner
 from tests.e2e.layouts import LAYOUTS, SampleProject
 from tests.e2e.repository import git, labeled

@@ -1,0 +1,1 @@
+"""How repositories are laid out: what checks them, and what a job must install first."""

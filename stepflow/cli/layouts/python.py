@@ -1,0 +1,164 @@
+"""Python projects: pip, and the tools that keep a lock file and an environment of their own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from stepflow.cli.layouts.files import RepositoryFiles, table_of
+from stepflow.cli.layouts.layout import PIP_INSTALL, Check, ProjectLayout, program_of
+from stepflow.cli.layouts.python_needs import (
+    FOR_CHECKS,
+    extras,
+    groups,
+    other_packages,
+    project_words,
+    requirement_files,
+)
+from stepflow.cli.layouts.tox import tests_elsewhere
+
+_TOOLS = ("pytest", "ruff", "mypy")
+_TEST_FILES = (
+    "test_*.py",
+    "*_test.py",
+    "test*/**/test_*.py",
+    "test*/**/*_test.py",
+    "src/**/test_*.py",
+    "*/tests/test_*.py",
+    "*/test_*.py",
+)
+#: Where a project says that it uses pytest.
+_SAY_PYTEST = (
+    "pyproject.toml",
+    "setup.cfg",
+    "setup.py",
+    "pytest.ini",
+    ".pytest.ini",
+    "tox.ini",
+    "noxfile.py",
+    "Pipfile",
+    "pixi.toml",
+)
+
+
+def _python_tools(repository: RepositoryFiles) -> Iterator[tuple[str, str, str]]:
+    """Yield the tools that the repository is configured for: what each is for, its name, and its arguments."""
+    tools = table_of(repository.pyproject, "tool")
+    configured = "pytest" in tools or repository.setup_cfg.has_section("tool:pytest") or repository.find("pytest.ini")
+    if (configured or repository.find(*_TEST_FILES)) and not _tests_otherwise(repository):
+        yield "test", "pytest", "-q"
+    if "ruff" in tools or repository.find("ruff.toml", ".ruff.toml"):
+        yield "lint", "ruff", "check ."
+    if "mypy" in tools or repository.setup_cfg.has_section("mypy") or repository.find("mypy.ini", ".mypy.ini"):
+        named = {"files", "packages", "modules"} & table_of(tools, "mypy").keys()
+        yield "types", "mypy", "" if named else "."
+
+
+def _tests_otherwise(repository: RepositoryFiles) -> bool:
+    """Return whether tox, nox or Django run the tests, and pytest is named nowhere."""
+    runs = any(environment.commands for environment in tests_elsewhere(repository).values())
+    if not (runs or repository.find("manage.py")):
+        return False
+    names = (*_SAY_PYTEST, *requirement_files(repository))
+    return not any("pytest" in repository.text(name) for name in names)
+
+
+def pip_checks(repository: RepositoryFiles) -> Iterator[Check]:
+    """`python3 -m` finds what is in the repository and what pip installed, whatever else stands on the path."""
+    if repository.find("manage.py") and _tests_otherwise(repository):
+        yield "test", "python3 manage.py test"
+    # Without a way to install them, the packages below src are found by the path alone.
+    words = [*project_words(repository)]
+    bare = repository.find("src/*.py", "src/*/*.py") and not any(word.startswith("--editable") for word in words)
+    for purpose, tool, arguments in _python_tools(repository):
+        program = tool if tool == "ruff" else f"python3 -m {tool}"
+        path = "PYTHONPATH=src " if bare and tool == "pytest" else ""
+        yield purpose, f"{path}{program} {arguments}".strip()
+
+
+def pip_setup(repository: RepositoryFiles, text: str) -> Iterator[str]:
+    """Requirement files come first and on a line of their own, because pip takes files with hashes only alone."""
+    if required := [f"--requirement {name}" for name in requirement_files(repository)]:
+        yield f"{PIP_INSTALL} {' '.join(required)}"
+    if words := dict.fromkeys((*project_words(repository), *other_packages(repository), *named_tools(text))):
+        yield f"{PIP_INSTALL} {' '.join(words)}"
+
+
+def named_tools(text: str) -> list[str]:
+    """Return the tools that the text of all that runs names."""
+    return [tool for tool in _TOOLS if re.search(rf"(?<![\w./-]){tool}(?![\w./-])", text)]
+
+
+def tools_setup(commands: Iterable[str]) -> Iterator[str]:
+    """Install the tools that these commands run outside the project's environment."""
+    programs = {program_of(command) for command in commands}
+    if tools := [tool for tool in _TOOLS if tool in programs]:
+        yield f"{PIP_INSTALL} {' '.join(tools)}"
+
+
+def locked_checks(runner: str, lock: str, repository: RepositoryFiles) -> Iterator[Check]:
+    """Run the tools that the lock file has in the project's environment. Ruff needs none."""
+    locked = repository.text(repository.find(lock) or repository.find_above(lock))
+    for purpose, tool, arguments in _python_tools(repository):
+        if f'name = "{tool}"' in locked:
+            yield purpose, f"{runner} {tool} {arguments}".strip()
+        elif tool == "ruff":
+            yield purpose, f"{tool} {arguments}"
+
+
+def uv_checks(repository: RepositoryFiles) -> Iterator[Check]:
+    """Name the extras and groups in each command, so that it also works before the first sync."""
+    return locked_checks(" ".join(("uv run --locked", *_uv_flags(repository))), "uv.lock", repository)
+
+
+def uv_setup(repository: RepositoryFiles, _text: str) -> Iterator[str]:
+    """Sync what uv.lock locks, with what the checks need."""
+    members = ["--all-packages"] if table_of(repository.pyproject, "tool", "uv", "workspace") else []
+    yield f"{PIP_INSTALL} uv && {' '.join(('uv sync --locked --quiet', *members, *_uv_flags(repository)))}"
+
+
+def _uv_flags(repository: RepositoryFiles) -> Iterator[str]:
+    yield from (f"--extra {name}" for name in extras(repository))
+    # The group `dev` is there by default.
+    usual = () if "default-groups" in table_of(repository.pyproject, "tool", "uv") else ("dev",)
+    yield from (f"--group {name}" for name in groups(repository) if name not in usual)
+
+
+def poetry_setup(repository: RepositoryFiles, _text: str) -> Iterator[str]:
+    """Install what poetry.lock locks, with what the checks need."""
+    poetry = table_of(repository.pyproject, "tool", "poetry")
+    named = [*(name for name in table_of(poetry, "group") if name in FOR_CHECKS), *groups(repository)]
+    flags = (*(f"--extras {name}" for name in extras(repository)), *([f"--with {','.join(named)}"] if named else []))
+    yield f"{PIP_INSTALL} poetry && {' '.join(('poetry install --quiet', *flags))}"
+
+
+PIP = ProjectLayout(
+    "python",
+    "pyproject.toml setup.py setup.cfg *requirements*.txt requirements/*.txt Pipfile pixi.toml tox.ini noxfile.py "
+    "pytest.ini " + " ".join(_TEST_FILES),
+    pip_checks,
+    pip_setup,
+    runs="python3?|pytest|mypy",
+)
+PYTHON = (
+    ProjectLayout("python", "uv.lock", uv_checks, uv_setup, runs="uv", manifest="pyproject.toml"),
+    ProjectLayout(
+        "python",
+        "poetry.lock",
+        partial(locked_checks, "poetry run", "poetry.lock"),
+        poetry_setup,
+        runs="poetry",
+        manifest="pyproject.toml",
+    ),
+    ProjectLayout(
+        "python",
+        "pdm.lock",
+        partial(locked_checks, "pdm run", "pdm.lock"),
+        # Without the bound pip takes hishel 2, with which pdm 2.29 does not start.
+        f"{PIP_INSTALL} pdm 'hishel<2' && pdm sync --quiet --group :all",
+        runs="pdm",
+        manifest="pyproject.toml",
+    ),
+    PIP,
+)
