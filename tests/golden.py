@@ -15,4 +15,7 @@ def assert_golden(name: str, text: str) -> None:
     if os.environ.get("STEPFLOW_ACCEPT"):
         file.parent.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")
-    assert text == file.read_text(encoding="utf-8")
+    again = (
+        f"STEPFLOW_ACCEPT=1 writes {file.relative_to(TESTS.parent)} again; read each line that changes, as a user would"
+    )
+    assert text == file.read_text(encoding="utf-8"), again
