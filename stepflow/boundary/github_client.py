@@ -38,6 +38,7 @@ from stepflow.boundary.github_failures import (
     Redirected,
 )
 from stepflow.boundary.github_types import is_at
+from stepflow.domain.activity import activity
 from stepflow.domain.connection import DIRECT, Connection, is_loopback
 from stepflow.domain.run import LARGEST_IMAGE, ImageProblem
 
@@ -279,7 +280,8 @@ class GitHubClient:
         body: object = None,
     ) -> tuple[int, dict[str, Any], str]:
         whole = url if "://" in url else self._repository + url
-        return self._github.requester.requestJson(verb, whole, parameters, headers, body, self._connection)
+        with activity(f"asking {self._base.hostname}"):
+            return self._github.requester.requestJson(verb, whole, parameters, headers, body, self._connection)
 
     def _failure(
         self,

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
+from stepflow.cli.waiting import shown_activity
 from stepflow.errors import InputError, RunCancelled, StepflowError
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     module = command_module(arguments.command)
     cause: BaseException
     try:
-        with _cancellable(arguments):
+        with _cancellable(arguments), shown_activity(arguments.command):
             return int(getattr(module, f"execute_{arguments.command}")(arguments))
     except BrokenPipeError:
         raise

@@ -22,7 +22,6 @@ from stepflow.errors import InputError
 from stepflow.modes.prove import prove
 from stepflow.modes.verify import SIGNER, VerifyRequest, verify_pull_request
 from stepflow.report.proof import proof_json, proof_lines
-from stepflow.report.safe_text import Line, Tone
 from stepflow.report.statement import verification_json, verification_lines
 from stepflow.run.clock import Cancellation
 from stepflow.run.request import RunRequest
@@ -72,8 +71,7 @@ def execute_prove(arguments: argparse.Namespace) -> int:
         )
     show_lines(console, proof_lines(proof))
     if proof.verdict is not ProofVerdict.PROVEN and arguments.network is None:
-        hint = "  The tests had no network. If they need one: --network full, or --network allow."
-        show_lines(console, (Line(Tone.ASIDE, hint),))
+        show_note(console, "the tests had no network; if they need one: --network full, or --network allow")
     if arguments.json:
         print_json(proof_json(proof))
     return 0 if proof.verdict is ProofVerdict.PROVEN else 1

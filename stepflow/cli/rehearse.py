@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from stepflow.cli.options import add_flags, add_repo, add_switch, read_flags
 from stepflow.cli.run import request_from
-from stepflow.cli.terminal import make_console, print_json, show_lines, writing
+from stepflow.cli.terminal import make_console, print_json, show_lines, show_note, writing
 from stepflow.domain.reports.report import Rehearsal, Rehearsed
 from stepflow.domain.words import exit_code
 from stepflow.errors import InputError
@@ -49,7 +50,12 @@ def execute_rehearse(arguments: argparse.Namespace) -> int:
 
     with Cancellation().listening() as cancellation:
         rehearsal = rehearse_agents(
-            request, arguments.names, cancellation, update=arguments.update, report_one=show_scenario
+            request,
+            arguments.names,
+            cancellation,
+            update=arguments.update,
+            report_one=show_scenario,
+            note=partial(show_note, console),
         )
     show_lines(console, rehearsal_lines(rehearsal))
     _write(rehearsal, arguments)

@@ -9,12 +9,22 @@ import shlex
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from stepflow.cli.options import SECRETS, add_agent, add_input_flags, add_repo, add_switch, read_flags
-from stepflow.cli.terminal import make_console, print_json, print_lines, runs_folder, show_lines, show_texts, watch_run
+from stepflow.cli.terminal import (
+    make_console,
+    print_json,
+    print_lines,
+    runs_folder,
+    show_lines,
+    show_note,
+    show_texts,
+    watch_run,
+)
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import RunStarted
 from stepflow.domain.reports.report import RunReport
@@ -284,7 +294,8 @@ def execute_preflight(arguments: argparse.Namespace) -> int:
     """Check everything and print the rows."""
     # A run brings its commits back as a branch.
     request = replace(_run_request(arguments), own_branch=True)
+    console = make_console(sys.stdout)
     with Cancellation().listening() as cancellation:
-        preflight = run_preflight(request, cancellation)
-    show_lines(make_console(sys.stdout), preflight_lines(preflight, every_row=arguments.all))
+        preflight = run_preflight(request, cancellation, note=partial(show_note, console))
+    show_lines(console, preflight_lines(preflight, every_row=arguments.all))
     return exit_code(preflight.outcome)

@@ -70,6 +70,13 @@ class CommandRequest:
     #: Run it on versions of the run's change instead, to prove that.
     proof: ProofSettings | None = None
 
+    @property
+    def described(self) -> str:
+        """What is run, for people who wait: a shell's command by its first line."""
+        if len(self.argv) == 3 and self.argv[1] == "-c":
+            return self.argv[2].removeprefix("set -e\n").strip().partition("\n")[0]
+        return "git" if self.argv[:1] == ("sh",) else " ".join(self.argv)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CommandResult:

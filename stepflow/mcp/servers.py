@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pydantic import ValidationError
 
+from stepflow.domain.activity import activity
 from stepflow.domain.agent.agent_settings import McpServer, McpTool, digest_of
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
 from stepflow.domain.json import JsonObject
@@ -156,7 +157,7 @@ class OpenServers:
         self._connections[server.name] = connection
         connection.task = portal.start_task_soon(connection.serve, transport)
         ready: list[Future[Any]] = [connection.ready, connection.task]
-        with self._waiting():
+        with activity(f"starting the MCP server {server.name}"), self._waiting():
             wait(ready, START_SECONDS, FIRST_COMPLETED)
         if not connection.ready.done():
             error = connection.task.exception() if connection.task.done() else None

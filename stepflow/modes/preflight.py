@@ -12,6 +12,7 @@ from stepflow.boundary.settings import Refused, branch_of, check_actor
 from stepflow.definition.agent import check_arguments
 from stepflow.definition.judged import FIX, REASON, UNJUDGED, is_unjudged
 from stepflow.definition.rule_of_two import RULE_OF_TWO, find_exposures
+from stepflow.domain.activity import activity
 from stepflow.domain.agent.agent_settings import Rung
 from stepflow.domain.agent.definition import AgentDefinition, count_problems, effective_tools, guidance_files
 from stepflow.domain.event import BaseChecked
@@ -58,14 +59,16 @@ if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHubReader
 
 
-def run_preflight(request: RunRequest, cancellation: Cancellation) -> Preflight:
-    """Check everything. A failed check does not stop the others."""
+def run_preflight(
+    request: RunRequest, cancellation: Cancellation, note: Callable[[str], None] = lambda _: None
+) -> Preflight:
+    """Check everything. A failed check does not stop the others. `note` is called before slow parts."""
     redact = request.redactor
-    checks = (replace(check, detail=redact(check.detail)) for check in _checks(request, cancellation))
+    checks = (replace(check, detail=redact(check.detail)) for check in _checks(request, cancellation, note))
     return Preflight(agent=request.trigger.agent, checks=tuple(checks))
 
 
-def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[PreflightCheck]:
+def _checks(request: RunRequest, cancellation: Cancellation, note: Callable[[str], None]) -> Iterator[PreflightCheck]:
     yield from guard_rows(_POLICY, lambda: _policy(request))
     inputs = guard_rows("inputs", lambda: _inputs(request))
     yield from inputs
@@ -101,13 +104,14 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
             yield from guard_rows("model", lambda: _reachable(request, models))
             yield from guard_rows("price", lambda: _check_prices(request, agent, models))
     yield from guard_rows("workspace", lambda: _room(request))
-    layers = sandbox_checks(request, cancellation)
+    with activity("trying the sandbox"):
+        layers = sandbox_checks(request, cancellation)
     yield from layers
     if agent and request.inputs.base_checks is not BaseChecks.SKIP:
         if any(check.state is CheckState.FAILED for check in layers):
             yield unknown(_BASE, "not run, since the sandbox does not start")
         else:
-            yield from guard_rows(_BASE, lambda: _base(request, agent, cancellation))
+            yield from guard_rows(_BASE, lambda: _base(request, agent, cancellation, note))
     with cancellation.obeyed():
         yield from _ready(request, agent) if agent else ()
         yield from guard_rows("boundary", lambda: _boundary(request))
@@ -367,9 +371,11 @@ def _layer(layer: Layer, *, required: bool) -> PreflightCheck:
     return failed_row(name, layer.state, Outcome.REFUSED) if required else warning(name, layer.state)
 
 
-def _base(request: RunRequest, agent: AgentDefinition, cancellation: Cancellation) -> Iterator[PreflightCheck]:
+def _base(
+    request: RunRequest, agent: AgentDefinition, cancellation: Cancellation, note: Callable[[str], None]
+) -> Iterator[PreflightCheck]:
     """Run the agent's checks on the current files, in a workspace."""
-    with toolbox_in_copy(request, cancellation) as toolbox:
+    with toolbox_in_copy(request, cancellation, note) as toolbox:
         guards = toolbox.guards(agent.validators)
         yield from [_base_row(check, request.inputs.base_checks) for check in run_on_base(agent, toolbox, guards)]
         refused = [each for each in toolbox.egress.requests() if each.refused] if toolbox.egress else []
@@ -414,7 +420,8 @@ def _models(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...]:
 def _reachable(request: RunRequest, models: tuple[str, ...]) -> Iterator[PreflightCheck]:
     with open_anthropic(request) as service:
         for model in models:
-            fault = service.probe(model)
+            with activity(f"asking {service.base_url} for {model}"):
+                fault = service.probe(model)
             if fault is None:
                 yield ok("model", f"{model} answers at {service.base_url}")
             elif isinstance(fault, UnlistedModel):

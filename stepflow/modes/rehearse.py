@@ -13,6 +13,7 @@ import yaml
 
 from stepflow.definition.folder import FileRefused, Why, find_agents, read_below, where_else
 from stepflow.definition.loading import validate_agent
+from stepflow.domain.activity import activity
 from stepflow.domain.effect import ApprovalAnswered
 from stepflow.domain.event import BaseChecked, Entry, ValidatorRan
 from stepflow.domain.reports.report import Mismatch, Rehearsal, Rehearsed, Row, RunReport
@@ -218,9 +219,10 @@ def rehearse_agents(
     *,
     update: bool = False,
     report_one: Callable[[Rehearsed], None] = lambda _: None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> Rehearsal:
     """Play every scenario of the named agents, or of all agents. `AGENT/SCENARIO` names a single scenario. `report_one`
-    is called after each scenario.
+    is called after each scenario, `note` before slow parts.
 
     Each is played in its own copy of the current checkout. Before anything is played, raise `InputError` for unknown
     names, and `DefinitionError` with the problems of all the agents.
@@ -229,7 +231,7 @@ def rehearse_agents(
     _demand_sound_agents(request, dict.fromkeys(each.agent for each in listed))
     check_request(_request_of(request, listed[0]))
     played: list[Rehearsed] = []
-    with committed_copy(request, cancellation) as original:
+    with committed_copy(request, cancellation, note) as original:
         for number, each in enumerate(listed):
             with temporary_folder(request.root) as folder:
                 copy = folder / "checkout"
@@ -237,7 +239,8 @@ def rehearse_agents(
                     make_workspace(original, copy)
                     copied = replace(request_in_copy(request, copy), committed_copy=original)
                 scenario_request = _request_of(copied, each, first=number == 0)
-                came = play_scenario(scenario_request, each, cancellation)
+                with activity(f"{each.agent}/{each.name}"):
+                    came = play_scenario(scenario_request, each, cancellation)
             cancellation.check()
             played.append(accept(came, request.definition_root) if update else came.rehearsed)
             report_one(played[-1])

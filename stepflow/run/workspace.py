@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.definition.folder import AGENTS
+from stepflow.domain.activity import activity
 from stepflow.domain.agent.agent_settings import McpServer
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.connection import HostRequests, HostsRequested
@@ -163,7 +164,8 @@ def copy_checkout(
     if note and (line := files.announce(copy.parent)):
         note(line)
     without = request.login_files
-    make_workspace(request.root, copy, files=files, without=without, with_history=with_history, branch=branch)
+    with activity("copying the checkout"):
+        make_workspace(request.root, copy, files=files, without=without, with_history=with_history, branch=branch)
 
 
 def request_in_copy(request: RunRequest, copy: Path) -> RunRequest:
@@ -336,7 +338,8 @@ def install(request: RunRequest, journal: Journal, deadline: Deadline) -> None:
     journal.append(Noted(level="info", message=f"[Packages] installing {', '.join(names)}"))
     seconds = min(INSTALL_TIMEOUT, deadline.seconds_left(COMPLETION_GRACE))
     proxies = proxy_variables(request.environment)
-    result = install_packages(names, path=request.program_path, timeout=seconds, proxies=proxies)
+    with activity(f"installing {', '.join(names)}"):
+        result = install_packages(names, path=request.program_path, timeout=seconds, proxies=proxies)
     _record_output("[Packages] apt-get", result, journal)
     if result.exit_code != 0:
         output = excerpt(request.redactor(result.output), SHOWN_TAIL).strip()
@@ -350,7 +353,8 @@ def set_up(toolbox: Commands, request: RunRequest, journal: Journal) -> None:
     """Run the workflow author's setup commands once, where the tools will run. Raises `InputError` if they fail."""
     if (command := setup_command(request)) is None:
         return
-    result = toolbox.run_command(command)
+    with activity("setup"):
+        result = toolbox.run_command(command)
     _record_output("setup", result, journal)
     if result.exit_code != 0:
         output = request.redactor(readable_output(result.output))

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from stepflow.domain.activity import activity
 from stepflow.domain.agent.agent_settings import TOOL_SPECS
 from stepflow.domain.agent.validation import Validator
 from stepflow.domain.checkout import (
@@ -207,7 +208,7 @@ class Toolbox:
         beside the commits of the work, and no byte code but what it compiles.
         """
         self._drop_shell()
-        with self._launcher.during("command"):
+        with activity(request.described), self._launcher.during("command"):
             run = partial(run_command, self._launcher, request.argv, request.timeout, folder=self._folder)
             if not (request.checks and self._guarded):
                 return run()

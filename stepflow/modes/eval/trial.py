@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stepflow.definition.folder import AGENTS
+from stepflow.domain.activity import activity
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.flow import fold
 from stepflow.domain.proof import TrialLimits
@@ -160,7 +161,7 @@ def run_case(opened: OpenedCase, agents: Path, request: RunRequest, cancellation
     # A run reads the definition from its checkout, and works from the checkout's commit.
     _replace_agents(opened, agents)
     clock = clock_for(request.inputs)
-    with open_workspace(request) as workspace:
+    with activity(f"case {opened.name}"), open_workspace(request) as workspace:
         prepared = prepare_run(workspace.request, now=clock.now())
         workspace.fill(prepared, cancellation)
         return drive_run(prepared, clock=clock, cancellation=cancellation).report

@@ -1,0 +1,129 @@
+"""Shows at a terminal what a command is doing while it prints nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from stepflow.domain.activity import current_activity
+
+#: After so many seconds without a word a person begins to wonder.
+SILENT_SECONDS = 1.0
+_EVERY = 0.2
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_ERASE = "\r\x1b[2K"
+
+
+@contextmanager
+def shown_activity(command: str) -> Iterator[None]:
+    """Inside the block, what is being done is shown on the last line of the terminal that standard error goes to,
+    whenever nothing is printed for a second. Nothing is shown anywhere else."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    line = _Line(sys.stderr, command)
+    out, err = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _Watched(out, line), _Watched(err, line)
+    thread = threading.Thread(target=line.keep_drawing, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        line.close()
+        thread.join()
+        sys.stdout, sys.stderr = out, err
+
+
+class _Line:
+    """The line with the activity. What else is printed erases it first."""
+
+    def __init__(self, terminal: TextIO, command: str) -> None:
+        self._terminal, self._command = terminal, command
+        self._can_erase = os.environ.get("TERM", "dumb") != "dumb"
+        self._lock = threading.RLock()
+        self._closed = threading.Event()
+        self._last_word = time.monotonic()
+        self._began, self._text, self._is_drawn, self._plain = self._last_word, "", False, ""
+
+    def keep_drawing(self) -> None:
+        """Draw whenever it has been silent for long, until the line is closed."""
+        while not self._closed.wait(_EVERY):
+            with self._lock:
+                if time.monotonic() - self._last_word >= SILENT_SECONDS and not self._closed.is_set():
+                    self._draw()
+
+    @contextmanager
+    def erased(self) -> Iterator[None]:
+        """Inside the block, something else is printed."""
+        with self._lock:
+            self._erase()
+            self._last_word = time.monotonic()
+            yield
+
+    def close(self) -> None:
+        """Erase the line for good."""
+        with self._lock:
+            self._closed.set()
+            self._erase()
+
+    def _draw(self) -> None:
+        from stepflow.report.safe_text import one_line, seconds_text  # noqa: PLC0415 - few commands take long
+
+        text = one_line(": ".join(current_activity()) or f"stepflow {self._command}")
+        now = time.monotonic()
+        if text != self._text:
+            self._text, self._began = text, now
+        width = os.get_terminal_size(self._terminal.fileno()).columns or 80
+        if self._can_erase:
+            took = f" ({seconds_text(now - self._began)})" if now - self._began >= SILENT_SECONDS else ""
+            frame = _FRAMES[int(now / _EVERY) % len(_FRAMES)]
+            shown = _cut(text, width - len(took) - 4)
+            self._write(f"{_ERASE}{frame} {shown}{took}")
+            self._is_drawn = True
+        elif text != self._plain:
+            self._plain = text
+            self._write(f"… {text}\n")
+
+    def _erase(self) -> None:
+        if self._is_drawn:
+            self._write(_ERASE)
+            self._is_drawn = False
+
+    def _write(self, text: str) -> None:
+        try:
+            self._terminal.write(text)
+            self._terminal.flush()
+        except (OSError, ValueError, UnicodeEncodeError):
+            # The terminal is gone, or does not know the characters.
+            self._closed.set()
+
+
+def _cut(text: str, width: int) -> str:
+    from rich.cells import set_cell_size  # noqa: PLC0415 - as above
+
+    return set_cell_size(text, max(width, 1)).rstrip()
+
+
+class _Watched:
+    """A stream that erases the line before each word."""
+
+    def __init__(self, stream: TextIO, line: _Line) -> None:
+        self._stream, self._line = stream, line
+
+    def write(self, text: str) -> int:
+        """Write behind the erased line."""
+        with self._line.erased():
+            return self._stream.write(text)
+
+    def writelines(self, texts: Iterable[str]) -> None:
+        """Write behind the erased line."""
+        with self._line.erased():
+            self._stream.writelines(texts)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the stream has
+        return getattr(self._stream, name)

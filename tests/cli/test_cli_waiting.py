@@ -1,0 +1,55 @@
+"""No silence: whatever takes long at a terminal shows what it does, and elsewhere nothing moves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.checkout import git
+from tests.cli.terminal import at_terminal
+
+#: Longer than a person should wait without a word.
+SLOW = "sleep 4 && true"
+
+
+@pytest.fixture
+def slow_check(checkout: Path) -> tuple[str, ...]:
+    """The flags of a preflight whose only check takes long."""
+    scenario = checkout.parent / "scenario.yaml"
+    return ("builtin/fix", "--checks", SLOW, "--provider", "scripted", "--scenario", str(scenario))
+
+
+def test_preflight_names_the_check_that_runs(checkout: Path, slow_check: tuple[str, ...]) -> None:
+    said = at_terminal("preflight", *slow_check, code=None, cwd=checkout)
+    assert SLOW in said
+    assert "\x1b[2K" in said
+
+
+@pytest.mark.whole
+def test_prove_names_what_runs(checkout: Path) -> None:
+    (checkout / "word").write_text("new\n")
+    git("add", "word", cwd=checkout)
+    git("commit", "--quiet", "--message", "Change", cwd=checkout)
+    said = at_terminal("prove", "HEAD^..HEAD", "--command", SLOW, "--tests", "word", code=None, cwd=checkout)
+    assert said.count(SLOW) > 1
+
+
+@pytest.mark.whole
+def test_a_terminal_that_cannot_erase_gets_one_line_for_each_activity(
+    checkout: Path, slow_check: tuple[str, ...]
+) -> None:
+    said = at_terminal("preflight", *slow_check, code=None, cwd=checkout, TERM="dumb")
+    assert said.count(f"… {SLOW}") == 1
+    assert "\x1b[2K" not in said
+
+
+@pytest.mark.whole
+def test_nothing_moves_where_standard_error_is_no_terminal(checkout: Path, slow_check: tuple[str, ...]) -> None:
+    words = (sys.executable, "-m", "stepflow", "preflight", *slow_check)
+    done = subprocess.run(words, cwd=checkout, env=os.environ, capture_output=True, text=True, check=False)
+    assert "\x1b" not in done.stdout + done.stderr
+    assert SLOW not in done.stderr
