@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html.parser import HTMLParser
 
 from stepflow.domain.text import replace_surrogates
-from stepflow.engine.prompt.sanitize import render_page
+from stepflow.engine.prompt.github_page import render_page
 
 #: Elements whose text is code, somebody else's, an address, or folded away: GitHub notifies nobody whom it mentions.
 _ASIDE = frozenset({"code", "pre", "tt", "samp", "kbd", "blockquote", "a", "details"})
