@@ -423,7 +423,12 @@ def test_the_usual_layouts_tell_their_checks_and_what_is_not_known_of_them(
             ["make"],
             "setup: |\n            npm install --no-package-lock\n",
         ),
-        ({"CMakeLists.txt": ""}, ["make"], f"# Not known: how to install what CMakeLists.txt asks for. {WHAT_TO_DO}\n"),
+        ({"CMakeLists.txt": ""}, ["make"], "apt-packages: cmake g++ make\n"),
+        (
+            {"Package.swift": ""},
+            ["make"],
+            f"# Not known: how to install what Package.swift asks for. {WHAT_TO_DO}\n",
+        ),
         (
             {"build.gradle": ""},
             ["make"],

@@ -332,15 +332,16 @@ OTHERS = (
             "vendor/toolz/lib/toolz.rb": "module Toolz\n  def self.identity(value) = value\nend\n",
             "test/sizes_test.rb": 'require "toolz"\n\nabort "no size" unless Toolz.identity(12) == 12\n',
         },
-        checks=(),
+        checks=(
+            "bundle exec ruby -Ilib -Itest -e "
+            "\"Dir['./test/**/{*_test,test_*}.rb'].sort.each { |file| require file }\"",
+        ),
         locks=("Gemfile.lock",),
-        unknown="Not known: how this repository is tested; Gemfile.lock does not say so.",
-        given=("bundle exec ruby test/sizes_test.rb",),
     ),
     SampleProject(
         name="gradle",
         files={"build.gradle": "plugins { id 'java' }\n", ".gitignore": IGNORED},
-        checks=(),
+        checks=("gradle --no-daemon --quiet test",),
         unknown="Not known: which Gradle build.gradle needs, since the repository has no `gradlew`.",
     ),
 )

@@ -82,7 +82,7 @@ def ended(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.mark.sample(2)  # of Python and Node; a compiler takes minutes to install
-@pytest.mark.parametrize("layout", [each for each in LAYOUTS if each.checks or each.given], ids=lambda each: each.name)
+@pytest.mark.parametrize("layout", [each for each in LAYOUTS if not each.unknown], ids=lambda each: each.name)
 def test_the_written_setup_installs_the_project_and_its_checks_pass(
     layout: SampleProject, ended: dict[str, Ended]
 ) -> None:

@@ -53,10 +53,16 @@ class RepositoryFiles:
         return next((path for path in paths if (self.root / path).is_file()), "")
 
     def names(self, pattern: str) -> list[str]:
-        """Return the files that match, by their paths relative to the root, without those of dependencies."""
+        """Return the files that match, by their paths relative to the root. Those in folders of dependencies, and in
+        hidden ones, match only where the pattern names the folder."""
         found = (path for path in self.root.glob(pattern) if path.is_file())
         names = sorted(path.relative_to(self.root).as_posix() for path in found)
-        return [name for name in names if not any(part in _FOREIGN or part[0] == "." for part in name.split("/")[:-1])]
+        named = {*pattern.split("/")}
+        return [
+            name
+            for name in names
+            if not any(part in _FOREIGN or part[0] == "." for part in name.split("/")[:-1] if part not in named)
+        ]
 
     def text(self, name: str) -> str:
         """Return the beginning of a file, whatever its encoding and its line ends are."""
