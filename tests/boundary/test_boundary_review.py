@@ -16,6 +16,7 @@ from cmarkgfm.cmark import Options, github_flavored_markdown_to_html
 from stepflow.boundary.apply import ApplyResult
 from stepflow.boundary.failure import confirm_receipts
 from stepflow.boundary.github_api import GitHubWriter
+from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.plan import plan_effects
 from stepflow.boundary.review import find_suggestions
@@ -27,6 +28,7 @@ from stepflow.domain.text import Spent
 from stepflow.domain.words import Outcome
 from tests.boundary.agents import BOT, agent, apply, facts, result, settings
 from tests.boundary.rendered import faults
+from tests.fakes import StillClock
 from tests.servers.github_api import GitHubServer, State
 from tests.servers.reviews import diff_hunks
 
@@ -511,6 +513,30 @@ def test_nothing_is_written_twice(
         ("COMMENTED", 0),
     ]
     assert lines_of(github) == [("a.py", 20), ("a.py", 19)]
+
+
+def test_a_review_whose_answer_was_lost_is_found_before_it_is_sent_again(
+    github: GitHubServer, writer: GitHubWriter, repository: Path
+) -> None:
+    writer.retry_policy = RetryPolicy(clock=StillClock(), until=float("inf"))
+    github.fail("POST", "/reviews$", 0, after_write=True)
+    applied, (receipt,) = submit(pull(repository), review(on(20), verdict="request_changes"), writer)
+    assert applied.outcome is Outcome.COMPLETED
+    assert [(each["state"], each["id"]) for each in github.state.reviews] == [("CHANGES_REQUESTED", receipt.number)]
+    assert github.writes() == [f"POST {REVIEWS}"]
+
+
+def test_a_resumed_run_leaves_the_review_that_it_submitted_without_a_receipt(
+    github: GitHubServer, writer: GitHubWriter, repository: Path
+) -> None:
+    """A review that asks for changes, with the same comments: as an earlier one it would be replaced by a new one."""
+    github.fail("POST", "/reviews$", 0, after_write=True)
+    answer = review(on(20), verdict="request_changes")
+    for outcome in (Outcome.BOUNDARY_FAILED, Outcome.COMPLETED):
+        applied, _ = submit(pull(repository), answer, writer)
+        assert applied.outcome is outcome
+    assert [each["state"] for each in github.state.reviews] == ["CHANGES_REQUESTED"]
+    assert github.writes() == [f"POST {REVIEWS}"]
 
 
 def test_a_receipt_counts_only_for_a_review_of_this_run(

@@ -7,15 +7,16 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from stepflow.domain.agent.agent_settings import Rung
+from stepflow.domain.agent.definition import Target
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, StopReason, ToolResult, ToolUse, Usage
 from stepflow.domain.event import CacheRenewed, CompletionJudged, Event, ModelTurned
 from stepflow.domain.flow import fold
 from stepflow.domain.run import Limits
-from stepflow.domain.words import FailureAction, Outcome
+from stepflow.domain.words import FailureAction, Intent, Outcome
 from tests.build import issue_agent, make_facts, make_validator
 from tests.engine.played import HAPPY, play, resume
-from tests.fakes import ListJournal, RecordingTools, StillClock, TableCommands, WaitingCache, calls
+from tests.fakes import ListJournal, RecordingTools, StillClock, TableCommands, WaitingCache, calls, says
 
 CACHED = Usage(cache_read_tokens=900, cache_write_tokens=100, output_tokens=10)
 READ = Usage(cache_read_tokens=1000)
@@ -136,6 +137,22 @@ def test_nothing_is_renewed_of_a_rung_that_a_red_validator_leaves(lower: str) ->
     assert result.outcome is Outcome.COMPLETED
     [(request, _)] = cache.renewed
     assert (request.model, request.effort) == ("opus", "high"), "the top one, in the second closing"
+
+
+@pytest.mark.parametrize("lower", ["sonnet:high", "opus:low", "opus"])
+def test_nothing_is_renewed_of_a_rung_that_a_later_step_has_left(lower: str) -> None:
+    """The second step climbs to the top, so the first, which the closing is sent back to, begins there as well."""
+    cache = PlayedCache()
+    agent = replace(checked_agent(), models=tuple(map(Rung.parse, (lower, "opus:high"))))
+    closure = agent.steps["closure.issue"]
+    closure = replace(closure, edges={**closure.edges, Intent.REPEAT: Target(step_id="initial.issue")})
+    agent = replace(agent, steps={**agent.steps, closure.id: closure})
+    replies = cached([HAPPY[0], *[says('{"next_action": 3}')] * 3, *HAPPY[1:], *HAPPY])
+    result, ports = run(replies, cache, agent=agent, table={"pytest": [RED, GREEN]})
+    assert result.outcome is Outcome.COMPLETED
+    assert [request.step_id for request in ports.model.requests[-3:]] == [*agent.steps][:3]
+    [(request, _)] = cache.renewed
+    assert (request.step_id, request.model, request.effort) == ("initial.issue", "opus", "high"), "the second closing"
 
 
 def test_nothing_is_renewed_that_is_not_cached() -> None:
