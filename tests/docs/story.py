@@ -111,7 +111,7 @@ def _draw_checks(report: dict[str, Any]) -> Iterator[str]:
         for check in (check for check in report["validators"] if check["iteration"] == iteration):
             mark, name = ("✓", "good") if check["passed"] else ("✗", "bad")
             yield _text(line, mark, name)
-            yield _text(line, check["command"], "code", left=36)
+            yield _text(line, f"{check['name']}: {check['command']}", "code", left=36)
             line += 1
             if not check["passed"]:
                 failed = re.search(r"^(?:ERROR|FAIL): (\w+)", check["output_tail"], re.MULTILINE)
@@ -135,10 +135,10 @@ def _draw_pull_request(report: dict[str, Any]) -> Iterator[str]:
     last = report["iterations"]
     for at, check in enumerate(check for check in report["validators"] if check["iteration"] == last):
         yield _text(5.5 + at, "✓", "good")
-        yield _text(5.5 + at, check["command"], "code", left=36)
-    tokens = sum(report["usage"].values())
-    yield _text(8.3, f"{report['iterations']} iterations · {tokens} tokens · ${report['cost_usd']:.2f}", "small")
-    yield _text(9.3, f"Closes #{report['issue']}", "small")
+        yield _text(5.5 + at, check["name"], "code", left=36)
+    yield _text(7.9, f"{report['iterations']} iterations", "small")
+    yield _text(8.8, f"${report['cost_usd']:.2f}: the demo's model is scripted", "small")
+    yield _text(9.7, f"Closes #{report['issue']}", "small")
 
 
 if __name__ == "__main__":
