@@ -23,6 +23,7 @@ from stepflow.domain.event import EffectApplied, EffectPlanned, Entry, Event, Fa
 from stepflow.domain.json import JsonObject, JsonValue, publish_schema
 from stepflow.domain.reports.report import LINK, JournalDigest
 from stepflow.domain.secrets import Redactor, redact_value
+from stepflow.domain.value_errors import describe_error
 from stepflow.errors import InputError, StepflowError
 from stepflow.ports import Clock
 
@@ -92,7 +93,7 @@ def read_line(line: bytes, *, location: str) -> Entry:
             raise _no_event(location, f"{exc.error_count():,} of its values do not fit") from None
         first = exc.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "event"
-        raise _no_event(location, f"{where}: {first['msg']}") from exc
+        raise _no_event(location, f"{where} {describe_error(first)}") from exc
 
 
 def journal_schema() -> JsonObject:

@@ -34,6 +34,7 @@ from stepflow.domain.reports.ledger import DIGEST_DIGITS, RunRecord
 from stepflow.domain.run import ANY_NAME, FollowUp, Issue, ReviewedPull, RunFacts, name_in
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.text import Spent, replace_surrogates
+from stepflow.domain.value_errors import describe_error
 from stepflow.domain.words import ClosureAction, OnFailure, Outcome, Permission
 from stepflow.errors import BoundaryError
 
@@ -458,7 +459,9 @@ class _AnswerReader:
             except ValidationError as exc:
                 problem = exc.errors(include_url=False)[0]
                 where = ".".join(("review.comments", *map(str, problem["loc"])))
-                self.warnings.append(f"Comment {number} of the review is not posted: `{where}`: {problem['msg']}.")
+                self.warnings.append(
+                    f"Comment {number} of the review is not posted: `{where}` {describe_error(problem)}."
+                )
                 continue
             if comment.body.strip() or comment.suggestion is not None:
                 yield comment

@@ -19,6 +19,7 @@ from stepflow.domain.connection import address_problem
 from stepflow.domain.json import JsonObject
 from stepflow.domain.secrets import find_secrets
 from stepflow.domain.text import is_invisible
+from stepflow.domain.value_errors import describe_error
 
 LOCK_FILE = "mcp.lock.json"
 
@@ -164,7 +165,12 @@ def _read_entries(folder: AgentFolder, lock: FileProblems, fix: str) -> Mapping[
         at = Pointer()
         for key in error["loc"]:
             at = at / key
-        lock.add("SF213", at, f"the lock is not of the form in which it is written ({error['msg']})", fix)
+        lock.add(
+            "SF213",
+            at,
+            f"the lock is not of the form in which it is written ({error['loc'][-1]} {describe_error(error)})",
+            fix,
+        )
         return None
 
 

@@ -19,6 +19,7 @@ from stepflow.definition.folder import unsafe_reason
 from stepflow.definition.parsing import Pointer, node_at, read_yaml
 from stepflow.domain.agent.agent_settings import Code, FileModel, refuse
 from stepflow.domain.json import JsonObject
+from stepflow.domain.value_errors import demand_of
 
 
 @dataclass(frozen=True)
@@ -160,33 +161,33 @@ def note_unknown(at: Pointer, key: str, known: list[str], problems: FileProblems
 def _describe_wrong(error: ErrorDetails) -> tuple[str, str]:
     """What is wrong with a value, and what to write instead."""
     key, value, context = error["loc"][-1], error["input"], error.get("ctx", {})
-    demand, fix = _WORDS.get(error["type"], ("be another value ({msg})", "Write another value."))
-    words = {**context, "msg": error["msg"], "key": "" if isinstance(key, int) else f'"{key}": '}
-    message = f'"{key}" is {format_value(value)}, but it must {demand.format(**words)}'
+    fix = _FIXES.get(error["type"], "Write another value.")
+    words = {**context, "key": "" if isinstance(key, int) else f'"{key}": '}
+    message = f'"{key}" is {format_value(value)}, but it must {demand_of(error)}'
     if "expected" in context and isinstance(value, str):
         message += did_you_mean(value, re.findall(r"'([^']*)'", context["expected"]))
     return message, fix.format(**words)
 
 
-_LIST = ("be a list", "Write a list in brackets, for example {key}[…].")
-_OBJECT = ("be an object", "Write an object in braces, for example {key}{{…}}.")
-#: What a value must be and what to write instead, by pydantic's error types.
-_WORDS = {
-    "string_type": ("be a string", 'Write a string in double quotes, for example {key}"…".'),
-    "int_type": ("be a whole number", "Write a whole number without quotes, for example {key}600."),
-    "float_type": ("be a number", "Write a number without quotes, for example {key}600."),
-    "bool_type": ("be true or false", "Write true or false without quotes, for example {key}true."),
+_LIST = "Write a list in brackets, for example {key}[…]."
+_OBJECT = "Write an object in braces, for example {key}{{…}}."
+#: What to write instead, by pydantic's error types.
+_FIXES = {
+    "string_type": 'Write a string in double quotes, for example {key}"…".',
+    "int_type": "Write a whole number without quotes, for example {key}600.",
+    "float_type": "Write a number without quotes, for example {key}600.",
+    "bool_type": "Write true or false without quotes, for example {key}true.",
     "list_type": _LIST,
     "tuple_type": _LIST,
     "dict_type": _OBJECT,
     "model_type": _OBJECT,
-    "greater_than_equal": ("be at least {ge}", "Write {ge} or more."),
-    "greater_than": ("be more than {gt}", "Write more than {gt}."),
-    "less_than_equal": ("be at most {le}", "Write {le} or less."),
-    "too_short": ("have at least {min_length} item", "Write one item or more, or leave the list out."),
-    "string_pattern_mismatch": ("be of the form {pattern}", "Write a string that matches {pattern}."),
-    "enum": ("be one of {expected}", "Use one of these words."),
-    "literal_error": ("be one of {expected}", "Use one of these words."),
+    "greater_than_equal": "Write {ge} or more.",
+    "greater_than": "Write more than {gt}.",
+    "less_than_equal": "Write {le} or less.",
+    "too_short": "Write one item or more, or leave the list out.",
+    "string_pattern_mismatch": "Write a string that matches {pattern}.",
+    "enum": "Use one of these words.",
+    "literal_error": "Use one of these words.",
 }
 
 

@@ -19,6 +19,7 @@ from stepflow.definition.folder import FileRefused, Why, read_below, text_of
 from stepflow.definition.parsing import YamlFault, read_yaml
 from stepflow.domain.event import ValidatorRan
 from stepflow.domain.reports.report import RunReport
+from stepflow.domain.value_errors import describe_error
 from stepflow.domain.words import FailureAction, Outcome
 from stepflow.errors import InputError
 from stepflow.model.scenario import Expect, Scenario, ValidatorWord
@@ -97,7 +98,7 @@ def read_yaml_text(text: str, model: type[M]) -> M | tuple[FileFault, ...]:
 
 def _message(error: ErrorDetails) -> str:
     if error["type"] not in ("enum", "literal_error"):
-        return error["msg"].removeprefix("Value error, ")
+        return describe_error(error)
     value, choices = error["input"], error["ctx"]["expected"]
     suggestion = did_you_mean(str(value), re.findall("'(.+?)'", choices))
     return f"{format_value(value)} is not one of the choices{suggestion}; write {choices}"

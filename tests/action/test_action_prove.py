@@ -192,7 +192,7 @@ def test_a_clone_that_is_too_shallow_says_what_to_fetch(jobs: Jobs, depth: int) 
 
 @pytest.mark.parametrize(
     ("inputs", "says"),
-    [({"prove": ""}, "needs a command"), ({"prove": "tests: [a]"}, "input prove.command: Field required")],
+    [({"prove": ""}, "needs a command"), ({"prove": "tests: [a]"}, "input prove.command: must be given")],
 )
 def test_a_missing_command_is_named(jobs: Jobs, inputs: dict[str, str], says: str) -> None:
     done = jobs.run(jobs.merge(ONE_LINE), **inputs)

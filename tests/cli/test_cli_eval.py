@@ -392,10 +392,12 @@ def test_what_cannot_be_compared_costs_nothing(
 
 
 def test_a_broken_case_is_reported_before_anything_runs(project: Path, model: MessagesApi, capsys) -> None:
-    write_case(project, 7, chekcs=["true"], issue={"number": 0, "title": "x"}, tests={".git/config": "x"})
+    issue = {"number": 0, "title": "x"}
+    write_case(project, 7, chekcs=["true"], checks=[], issue=issue, tests={".git/config": "x"})
     assert main(words(model)) == 2
     said = capsys.readouterr().err
-    assert ".agent/fixer/evals/greet-7.yaml:1: issue.number:" in said
+    assert ".agent/fixer/evals/greet-7.yaml:1: issue.number: must be at least 1." in said
+    assert ".agent/fixer/evals/greet-7.yaml:1: checks: must have at least 1 item." in said
     assert "stepflow schema eval" in said
     assert main(["validate", "fixer"]) == 2
     said = capsys.readouterr().out

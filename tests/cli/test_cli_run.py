@@ -85,7 +85,7 @@ def test_a_real_model_is_asked_with_the_key_of_the_environment(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--limits", "usd=five"], "input limits.usd: should be a number"),
+        (["--limits", "usd=five"], "input limits.usd: must be a number"),
         (["--parameters", "topic"], "input parameters: write a YAML map"),
         (["--parameters", "issue=8", "--issue", "7"], "SF209"),
         (["--event", "/no/such/file"], "/no/such/file"),

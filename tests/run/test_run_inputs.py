@@ -29,15 +29,15 @@ def test_texts_become_what_they_mean() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("limits", "usd: five", "input limits.usd: should be a number"),
-        ("limits", "iterations: many", "input limits.iterations: should be a whole number."),
+        ("limits", "usd: five", "input limits.usd: must be a number"),
+        ("limits", "iterations: many", "input limits.iterations: must be a whole number."),
         ("limits", "budget-usd: 5", 'input limits: there is no key `budget-usd` (did you mean "usd"?); it knows usd,'),
         ("limits", "5", "input limits: write a YAML map"),
         ("mode", "dance", "'preflight', 'plan', 'gather' or 'prove'"),
         ("min-permission", "none", "write read, triage"),
         ("many-issues", "label: bug", "`label` is for the mode plan"),
-        ("prove", "comand: pytest", "input prove.command: Field required"),
-        ("prove", "command: pytest\nmax-hunks: 0", "input prove.max-hunks: should be greater than"),
+        ("prove", "comand: pytest", "input prove.command: must be given"),
+        ("prove", "command: pytest\nmax-hunks: 0", "input prove.max-hunks: must be at least 1"),
         ("parameters", "- a", "YAML map"),
     ],
 )

@@ -229,7 +229,7 @@ def test_the_narrower_network_applies(asked: dict[str, str], policy: str, expect
         ("agents:", "`agents` has no value: give it one, or leave the key out"),
         ("agents: { fixer: 4f0c }", "fixer: write the digest of its definition, 64 hexadecimal digits"),
         ("agents: { ../fixer: any }", "'../fixer' is not an agent's name"),
-        ("agents: fixer", "agents: should be a map"),
+        ("agents: fixer", "agents: must be a map"),
         ("false", "write a YAML map"),
     ],
 )

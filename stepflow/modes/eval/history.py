@@ -14,6 +14,7 @@ from stepflow.boundary.repository_reader import ClosedIssue, MergedPull
 from stepflow.definition.folder import AGENTS
 from stepflow.domain.reports.evaluation import DroppedCase
 from stepflow.domain.text import count
+from stepflow.domain.value_errors import describe_error
 from stepflow.engine.proof import is_test
 from stepflow.errors import BoundaryError, InputError
 from stepflow.model.scenario import yaml_text
@@ -116,7 +117,9 @@ def _build(request: RunRequest, pull: MergedPull, command: str) -> EvalCase:
     try:
         return EvalCase.model_validate({"base": base, "issue": about, "checks": (command,), "tests": texts})
     except ValidationError as error:
-        raise _NoCase("; ".join(each["msg"] for each in error.errors(include_input=False))) from None
+        raise _NoCase(
+            "; ".join(f"its {each['loc'][-1]} {describe_error(each)}" for each in error.errors(include_input=False))
+        ) from None
 
 
 def _title_then(request: RunRequest, pull: MergedPull, issue: ClosedIssue) -> str:

@@ -24,6 +24,7 @@ from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import Limits
 from stepflow.domain.text import Spent
+from stepflow.domain.value_errors import describe_error
 from stepflow.domain.words import (
     Allowance,
     BaseChecks,
@@ -400,10 +401,7 @@ def read_inputs(values: Mapping[str, Any]) -> Inputs:
 def _message(error: ErrorDetails) -> str:
     # For an input that is not set, pydantic reports the name of the field.
     name, *keys = map(str, error["loc"])
-    message = error["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
-    message, valid, kind = message.partition(", unable to parse")[0].partition("a valid ")
-    if valid:
-        message += {"integer": "a whole number", "dictionary": "a map"}.get(kind.partition(" or ")[0], f"a {kind}")
+    message = describe_error(error)
     if keys and error["type"] == "extra_forbidden":
         *keys, unknown = keys
         message = _describe_unknown_key((name, *keys), unknown)

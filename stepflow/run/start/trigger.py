@@ -16,6 +16,7 @@ from stepflow.boundary.settings import is_named
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import ANY_NAME, Issue, name_in
 from stepflow.domain.text import strip_unseen
+from stepflow.domain.value_errors import describe_error
 from stepflow.domain.words import FollowUpKind, StartEvent
 from stepflow.engine.prompt.own_words import read_own_words
 from stepflow.errors import InputError
@@ -233,7 +234,7 @@ def read_event(payload: Mapping[str, JsonValue]) -> EventPayload:
         first = exc.errors(include_input=False)[0]
         location = ".".join(str(part) for part in first["loc"])
         raise InputError(
-            f"The event's payload is not what GitHub sends: {location}: {first['msg']}.",
+            f"The event's payload is not what GitHub sends: {location} {describe_error(first)}.",
             hint="Check the file that GITHUB_EVENT_PATH (or --event) names.",
         ) from None
 
