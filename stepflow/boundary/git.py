@@ -85,7 +85,7 @@ _MOVED = (
     "name, or give the new name in GITHUB_REPOSITORY."
 )
 #: A line that the server wrote, not git, and the code in it.
-_SERVER = re.compile(r"(?m)^remote:[ \t]*(.*?)[ \t]*$")
+_SERVER = re.compile(r"(?m)^remote:[ \t]*+(.*)$")
 _CODE = re.compile(r"\bGH\d{3}\b")
 _STATUS = re.compile(r"returned error: (\d{3})")
 #: Without a letter or digit it is a rule or a blank.
@@ -145,7 +145,7 @@ def git_failed(
 
 def _hint(command: str, failed: GitFailed, written: str, rejected: Sequence[str]) -> str:
     """By the facts: the code of the server's error, the reason that git gives for a ref, the HTTP status."""
-    by_server = "\n".join(_SERVER.findall(written))
+    by_server = "\n".join(line.rstrip() for line in _SERVER.findall(written))
     if code := _CODE.search(by_server):
         named = (hint for rule, hint in _RULE_HINTS.items() if rule in by_server)
         return next(named, "") or _CODE_HINTS.get(code[0], "")
@@ -172,7 +172,7 @@ def describe_rule(said: str) -> str:
 
 def _shorten(written: str) -> str:
     """What git and the server wrote, without the server's decoration; of a long text both ends."""
-    lines = (_SERVER.sub(r"\1", line) for line in written.splitlines())
+    lines = (_SERVER.sub(r"\1", line).rstrip() for line in written.splitlines())
     text = "\n".join(line for line in lines if _WORDS.search(line))
     half = LONGEST_DETAIL // 2
     return text if len(text) <= LONGEST_DETAIL else f"{text[:half]} … {text[-half:]}"

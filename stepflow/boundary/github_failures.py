@@ -240,7 +240,7 @@ ARTIFACT = ReadSubject("artifact", "actions")
 BRANCH = ReadSubject("branch", "contents")
 #: Where a token can be authorized, in the header `X-GitHub-SSO`.
 _ADDRESS_OF_SSO = re.compile(r"url=(https://[^\s;,]+)")
-_PERMISSION = re.compile(r"(\w+)=(read|write|admin)")
+_PERMISSION = re.compile(r"\b(\w+)=(read|write|admin)")
 
 
 class Redirected(Exception):

@@ -18,7 +18,7 @@ from stepflow.domain.text import DRAWN, is_invisible, strip_invisible
 
 ZERO_WIDTH = "\u200b"
 
-_FENCE = re.compile(r"(?P<mark>`{3,})(?P<info>[^`]*)|(?P<tilde>~{3,})(?P<rest>.*)")
+_FENCE = re.compile(r"(?P<mark>`{3,}+)(?P<info>[^`]*)|(?P<tilde>~{3,}+)(?P<rest>.*)")
 _INDENTED_FENCE = re.compile(r" {1,3}(?=`{3}|~{3})")
 _FOLD = re.compile(r"</?(?:details|summary)>")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])(?!/?(?:details|summary)>)")

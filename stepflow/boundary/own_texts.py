@@ -34,7 +34,7 @@ _OWN_COMMENT = re.compile(
     r"(?: history=(?P<history>\S+))? -->\s*",
     re.DOTALL,
 )
-_PERIOD = re.compile(r"(?:day|month)=(\S+) runs=(\d+) (?:today|spent)=(\S+)")
+_PERIOD = re.compile(r" (?:day|month)=(\S+) runs=(\d+) (?:today|spent)=(\S+)")
 _NOTHING = Spent()
 #: Decimal places of a cost in a marker.
 _DIGITS = 6
@@ -349,7 +349,7 @@ LONGEST_BODY = 65_000
 _OWN_PART = re.compile(
     r"<!-- stepflow title=(?P<title>[0-9a-f]{16}) text=(?P<digest>[0-9a-f]{16})"
     rf"(?: agent=(?P<agent>\S+) issue=(?P<issue>{NUMBER}|none) history=(?P<history>\S+))? -->\n"
-    r"(?P<text>.*?)\n<!-- /stepflow -->",
+    r"(?P<text>(?:(?!<!-- stepflow title=).)*?)\n<!-- /stepflow -->",
     re.DOTALL,
 )
 

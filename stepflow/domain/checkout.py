@@ -288,7 +288,7 @@ def excludes_branch(name: str, branch: str) -> bool:
     return branch.startswith(f"{name}/") or name.startswith(f"{branch}/")
 
 
-_PIECE = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]/]*\]|[{},]|.", re.DOTALL)
+_PIECE = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]/]{0,200}\]|[{},]|.", re.DOTALL)
 _PARTS = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 _BRACES = {"{": "(?:", "}": ")"}
 _SPECIAL_IN_CLASS = re.compile(r"[\\^\[\]&~|]")

@@ -47,7 +47,7 @@ def value_at(document: JsonValue, path: str) -> JsonValue:
 
 
 #: A reference to the specification, which readers of a published schema do not have.
-_REFERENCE = re.compile(r"\s*\([a-z]+\.md[^()]*\)")
+_REFERENCE = re.compile(r"(?<!\s)\s*\([a-z]+\.md[^()]*\)")
 
 
 def publish_schema(schema: JsonObject) -> JsonObject:

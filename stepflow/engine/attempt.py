@@ -256,7 +256,7 @@ def _record_answer(context: FlowContext, step: Step, answer: JsonObject, decisio
 
 
 #: A reference to a run argument in the `args` of a command step.
-_ARGUMENT = re.compile(r"\$\{context\.([^}]+)\}")
+_ARGUMENT = re.compile(r"\$\{context\.([^{}]+)\}")
 
 
 def _run_command(context: FlowContext, step: Step, command: StepCommand, schema: JsonObject | None) -> ReadAnswer:

@@ -36,7 +36,7 @@ PYTHON_FRAME = re.compile(r'File "(?P<file>[^"]+)", line \d+')
 RUST_PANIC = re.compile(r"(?:panicked at |', )(?P<file>[^\s:']+\.rs):\d+:\d+")
 RULER = re.compile(r"-{5,}")
 TEST_END = re.compile(
-    r"={3,}.*|!{3,}.*|FAIL|FAIL\t.*|ok {2}\t.*|Ran \d+ tests? in .*|ERRORS|FAILURES|.+ => \S+:\d+:\d+"
+    r"===.*|!!!.*|FAIL|FAIL\t.*|ok {2}\t.*|Ran \d+ tests? in .*|ERRORS|FAILURES|.+ => \S+:\d+:\d+"
     r"|test .+ \.\.\. \w+|failures:|test result: .*|stack backtrace:|note: run with .*"
 )
 MOST_TEST_LINES = 9

@@ -27,8 +27,9 @@ from stepflow.domain.text import cut
 from stepflow.domain.words import INTENT_ALIASES, Intent
 from stepflow.engine.answer_schema import CONDITIONS, change_schemas
 
+#: A fenced block, without a body if nothing ends it.
 FENCE = re.compile(
-    r"^[ \t]*(?P<mark>`{3,}|~{3,})(?P<label>[^\n]*)\n(?P<body>.*?)^[ \t]*(?P=mark)[`~]*[ \t]*$",
+    r"^[ \t]*+(?P<mark>`{3,}+|~{3,}+)(?P<label>[^\n]*+)\n(?:(?P<body>.*?)^[ \t]*+(?P=mark)[`~]*+[ \t]*+$|.*+)",
     re.DOTALL | re.MULTILINE,
 )
 #: How many `{` of a text are tried: each failed try costs a scan of the text.
@@ -64,7 +65,7 @@ def describe_misfit(errors: tuple[FormatError, ...], summary: str = "the answer 
 def find_object(text: str) -> JsonObject | None:
     """Return the first JSON object: the whole text, the first fenced block, or the first balanced `{…}` that parses."""
     fence = FENCE.search(text)
-    for candidate in (text.strip(), fence["body"] if fence else ""):
+    for candidate in (text.strip(), (fence and fence["body"]) or ""):
         if (parsed := parse_object(candidate)) is not None:
             return parsed
     return next(_balanced_objects(text), None)

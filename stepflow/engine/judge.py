@@ -178,7 +178,7 @@ class ConditionRun:
 def validator_command(condition: Condition) -> str:
     """Return a validator's command, with `${key}` replaced from the condition's parameters."""
     params = condition.params
-    return re.sub(r"\$\{([^}]*)\}", lambda match: params.get(match[1], match[0]), condition.validator.command)
+    return re.sub(r"\$\{([^{}]*)\}", lambda match: params.get(match[1], match[0]), condition.validator.command)
 
 
 def build_request(command: str, validator: Validator) -> CommandRequest:

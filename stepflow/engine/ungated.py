@@ -277,7 +277,8 @@ def _check_part(part: JsonValue, inputs: VerdictInput) -> str | None:
 
 def _find_signal(config: JsonObject, inputs: VerdictInput) -> str | None:
     signal, fields = config.get("signalType"), config.get("requiredFields")
-    fences = [each for text in inputs.texts for each in FENCE.finditer(text) if each["label"].strip() == signal]
+    closed = (each for text in inputs.texts for each in FENCE.finditer(text) if each["body"] is not None)
+    fences = [each for each in closed if each["label"].strip() == signal]
     fits = (("signal", signal), ("type", signal), *_MEANS_FINISHED)
     signals = inputs.answer is not None and any(inputs.answer.get(key) == word for key, word in fits)
     if not signals and not fences:

@@ -41,7 +41,7 @@ _LEFT_OUT = frozenset(
 )
 #: `sendemail.smtpPass`, `github.token`, `hub.apiKey` and whatever other programs keep beside git's own settings.
 _SECRET_NAME = re.compile(r".*(?:pass|passwd|password|passphrase|token|secret|api-?key|authorization)")
-_LOGIN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<userinfo>[^/?#\n]*)@")
+_LOGIN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30})://(?P<userinfo>[^/?#\n]*)@")
 _QUERY = re.compile(r"(?i)([?&](?:access_token|private_token|token|password|api_?key)=)[^&#\s]+")
 #: https://github.blog/changelog/2021-03-31-authentication-token-format-updates-are-generally-available/, and the key
 #: of the model's API.

@@ -34,8 +34,8 @@ _SUBMODULE = "160000 "
 _EDITABLE = ("*.pth", "*.egg-link", "*editable*.py")
 _PLACES = ("pyvenv.cfg", "bin/*", *(f"lib/*/site-packages/{name}" for name in _EDITABLE))
 _LARGEST = 1024 * 1024
-_ACTIVATED = re.compile(r"^(?:export )?VIRTUAL_ENV=(?P<quote>[\"']?)(?P<place>/.*?)(?P=quote)\s*$", re.MULTILINE)
-_HOME = re.compile(r"^home\s*=\s*(?P<home>.*?)\s*$", re.MULTILINE)
+_ACTIVATED = re.compile(r"^(?:export )?VIRTUAL_ENV=(?P<quote>[\"']?)(?P<place>/.*)$", re.MULTILINE)
+_HOME = re.compile(r"^home[ \t]*=(?P<home>.*)$", re.MULTILINE)
 
 
 def is_environment(folder: Path) -> bool:
@@ -140,7 +140,7 @@ def interpreters_of(environment: Path) -> Iterator[Path]:
     """The folders with the interpreter of an environment: where its link leads, and where a copied one came from."""
     yield (environment / "bin/python").resolve().parent
     if home := _HOME.search(_read(environment / "pyvenv.cfg")):
-        yield Path(home["home"]).resolve()
+        yield Path(home["home"].strip()).resolve()
 
 
 def mentions(environment: Path, checkout: Path) -> bool:
@@ -154,7 +154,11 @@ def move_environment(environment: Path, copy: Path, *, checkout: Path, to: Path)
     """Let the copy of an environment of a checkout stand where it now is, and lead to the copy `to` of the checkout."""
     places = {checkout: to, environment: copy, environment.resolve(): copy}
     activated = _ACTIVATED.search(_read(copy / "bin/activate"))
-    if activated and (named := Path(activated["place"])).resolve() == environment.resolve():
+    if (
+        activated
+        and (named := Path(activated["place"].rstrip().removesuffix(activated["quote"]))).resolve()
+        == environment.resolve()
+    ):
         # As the person wrote it, perhaps with links in it.
         places[named] = copy
         inside = environment.relative_to(checkout).parts if environment.is_relative_to(checkout) else ()

@@ -9,6 +9,10 @@ import pytest
 
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.proof import ChangedTestFile
+from stepflow.engine.extract import EXTRACTORS, extract
+from stepflow.engine.gate import FENCE, parse_answer
+from stepflow.engine.prompt.github_page import read_page
+from stepflow.engine.prompt.own_words import read_own_words
 from stepflow.engine.proof import find_weakened, is_same_code, read_trial
 
 
@@ -24,7 +28,21 @@ def compare_go(text: str) -> None:
     is_same_code("a.go", text, text + "x")
 
 
-CASES: dict[str, tuple[Callable[[str], None], str]] = {
+def read_for_retry(text: str) -> None:
+    extract(
+        {name: name for name in EXTRACTORS},
+        CommandResult(exit_code=1, stdout=text, combined=text),
+        root="/repository",
+        current_branch=lambda: None,
+    )
+
+
+def read_answer(text: str) -> None:
+    parse_answer(text, is_only=False)
+    [*FENCE.finditer(text)]
+
+
+CASES: dict[str, tuple[Callable[[str], object], str]] = {
     "empty lines": (read_output, "\n"),
     "blank lines": (read_output, " \n"),
     "failures without a name": (read_output, "✖\n"),
@@ -32,17 +50,26 @@ CASES: dict[str, tuple[Callable[[str], None], str]] = {
     "attributes of tests": (read_tests, "#[test]\n"),
     "comments that do not end": (compare_go, "/*a"),
     "strings that do not end": (compare_go, '"\\'),
+    "footnotes that do not end": (read_page, "[^"),
+    "lines below a comment": (read_own_words, "\n "),
+    "rules below a comment": (read_own_words, "-----\n"),
+    "fenced blocks that do not end": (read_answer, "```a\n"),
+    "marks of fenced blocks": (read_answer, "`"),
+    "quotes in an output": (read_for_retry, '"\\'),
+    "results in an output": (read_for_retry, "FAILED a:1:1: "),
+    "locations in an output": (read_for_retry, "a:1:1: error"),
+    "lines of results": (read_for_retry, "=== \n"),
 }
 
 
-def seconds(read: Callable[[str], None], text: str) -> float:
+def seconds(read: Callable[[str], object], text: str) -> float:
     begun = time.process_time()
     read(text)
     return time.process_time() - begun
 
 
 @pytest.mark.parametrize(("read", "unit"), CASES.values(), ids=CASES)
-def test_four_times_the_text_takes_about_four_times_as_long(read: Callable[[str], None], unit: str) -> None:
+def test_four_times_the_text_takes_about_four_times_as_long(read: Callable[[str], object], unit: str) -> None:
     short, long = unit * 2_000, unit * 8_000
     read(short)
     # A square would be sixteen times as long. What takes almost no time cannot be compared.

@@ -124,7 +124,7 @@ class ValidatorEntry(FileModel):
 
 #: `git status` without paths, without options that leave something out, and without a filter after it.
 _ASKS_FOR_ALL = re.compile(
-    r"(?P<read>\$\(|`)? *\bgit +(?:--no-optional-locks +)?status"
+    r"(?:(?P<read>\$\(|`) *)?\bgit +(?:--no-optional-locks +)?status"
     r"(?: +(?:--porcelain(?:=v?[12])?|--short|-s|-z|-b|--branch|--no-renames"
     r"|-u(?:all|normal)?|--untracked-files(?:=(?:all|normal))?))*"
     r" *(?:$|[\n)\"'`;&]|2?>)"

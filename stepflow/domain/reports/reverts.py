@@ -13,7 +13,7 @@ from stepflow.domain.reports.ledger import DAYS_TO_REVERT
 
 _SHORTEST_OID = 7
 _NUMBER, _OID = r"[0-9]{1,9}", rf"[0-9a-f]{{{_SHORTEST_OID},64}}"
-_NAME = r"[\w.-]+/[\w.-]+"
+_NAME = r"[\w.-]{1,100}/[\w.-]{1,100}"
 #: A pull request or a commit, as people and GitHub name it.
 _REFERENCE = (
     rf"(?:(?:PR|pull request) )?(?:{_NAME})?#{_NUMBER}\b|https?://[\w.:-]+/{_NAME}/pull/{_NUMBER}\b"

@@ -79,7 +79,7 @@ _BOX = re.compile(r"^([ \t>]*+(?:[-*+]|\d{1,9}[.)])[ \t]++)\[[ xX]\][ \t]++(?=\[
 _NEST = r"[ \t]*+(?:>|(?:[-*+]|\d{1,9}[.)])(?=[ \t]))"
 #: More quotes and lists in each other than this would take the cleaner a long time.
 _DEEP = re.compile(rf"^((?:{_NEST}){{200}})(?>(?:{_NEST})+)", re.MULTILINE)
-_FOOTNOTE = re.compile(r"\[\^([^\]\s]++)(?=\]:)")
+_FOOTNOTE = re.compile(r"\[\^([^\]\s]++)(?P<defined>(?=\]:))?")
 _SWAPPED = re.compile(r"(?<=[</t;])(?:source|search)(?=[\s/>&])", re.IGNORECASE)
 
 
@@ -108,6 +108,8 @@ def render_page(markdown: str) -> str:
     names = Counter[str]()
 
     def make_unique(match: re.Match[str]) -> str:
+        if match["defined"] is None:
+            return match[0]
         name = match[1].casefold()
         names[name] += 1
         number = "".join(DIGITS[int(digit)] for digit in str(names[name]))

@@ -19,7 +19,9 @@ _INLINE = frozenset(
 #: Stands for a picture in a text.
 _PICTURE = "\N{OBJECT REPLACEMENT CHARACTER}"
 #: Below it, Outlook puts the message that is answered, without marks for a quote.
-_ORIGINAL_MESSAGE = re.compile(r"^\s*(?:-{3,} ?Original Message ?-{3,}|_{16,})\s*$", re.MULTILINE | re.IGNORECASE)
+_ORIGINAL_MESSAGE = re.compile(
+    r"^[^\S\n]*(?:-{3,} ?Original Message ?-{3,}|_{16,})[^\S\n]*$", re.MULTILINE | re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ DEEPEST = 50
 
 #: Everything that may be a tag. Double braces come before single ones, so that both are consumed.
 _FORMS = re.compile(
-    r"(?P<sign>[\\$]?)(?P<written>\{\{!.*?\}\}|\{\{\{(?!uv-)(?P<triple>[^{}]*)\}\}\}|\{\{(?P<double>[^{}]*)\}\}"
+    r"(?P<sign>[\\$]?)(?P<written>\{\{!(?:(?!\{\{!).)*?\}\}|\{\{\{(?!uv-)(?P<triple>[^{}]*)\}\}\}|\{\{(?P<double>[^{}]*)\}\}"
     r"|\{(?P<single>[ \t]*uv[:-][^{}\s]*[ \t]*|section:[A-Za-z0-9._-]+|[A-Za-z_][\w-]*(?:\.[\w-]+)*)\})",
     re.DOTALL,
 )

@@ -13,7 +13,7 @@ from stepflow.sandbox.egress.allowed_hosts import describe_host, normalize_host,
 _HTTPS, _HTTP = 443, 80
 _CONNECT = "CONNECT"
 _REQUEST_LINE = re.compile(r"([A-Z]+) (\S+) (HTTP/1\.[01])")
-_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*?)[ \t]*")
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([^\r\n\0]*)")
 _ABSOLUTE = re.compile(r"http://([^/?#]+)([/?]\S*)?", re.IGNORECASE)
 #: What is between a program and its proxy, and what the request is given anew.
 _OWN_HEADERS = frozenset(
@@ -67,7 +67,7 @@ async def read_destination(reader: StreamReader) -> Destination | None:
 def _parse_head(head: str) -> Destination:
     line, *fields = head.split("\r\n")
     request, matches = _REQUEST_LINE.fullmatch(line), [_HEADER.fullmatch(field) for field in fields]
-    headers = [(match[1], match[2]) for match in matches if match]
+    headers = [(match[1], match[2].rstrip(" \t")) for match in matches if match]
     if not request or len(headers) < len(fields):
         raise ValueError("no request of HTTP")
     method, target, version = request.groups()
