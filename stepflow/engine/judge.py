@@ -102,10 +102,10 @@ def error_text(result: CommandResult) -> str:
 
 
 NO_PERMISSION = ("EACCES", "Permission denied")
-REWRITES = "This check changes files that git tracks"
+REWRITES = "changes files that git tracks"
 LEAVE_AS_IT_IS = (
-    "A run cannot complete with it, since the checks must see what is pushed: commit what it writes, or keep it from "
-    "writing (for example by `npm ci`, or by an option such as `--locked` or `--check`)."
+    "commit what it writes, or keep it from writing (for example by `npm ci`, or by an option such as `--locked` or "
+    "`--check`)"
 )
 #: How many characters of a validator's output the journal keeps.
 TAIL = 4000
@@ -359,11 +359,13 @@ def run_on_base(
     agent: AgentDefinition, commands: Commands, guards: Guards, *, known: Container[str] = ()
 ) -> Iterator[BaseChecked]:
     """Run each validator of the agent once before the first model call, so that one that cannot run, or already fails,
-    is known before a token is spent (input `base-checks`). One that changes tracked files fails too, as it would at
-    every closing. Validators with `known` commands are skipped. There is no change to prove yet: the command of a proof
-    only shows whether it can run, and is not reported.
+    is known before a token is spent (input `base-checks`). Validators with `known` commands are skipped. There is no
+    change to prove yet: the command of a proof only shows whether it can run, and is not reported.
 
-    Raises `InputError` if the program of one is missing or cannot be started, or if the project is not installed.
+    Raises `InputError` if the program of one is missing or cannot be started, if the project is not installed, or if
+    the check itself changes tracked files: no closing can pass it, since the checks must see what is pushed. One that
+    fails and repairs files, such as a formatter, may pass once the agent has committed what it writes. So may one that
+    leaves files after which a check for a clean tree fails, once git ignores them. Both are reported as failing.
     """
     entries = [step.validation for step in agent.steps.values() if step.validation]
     every = [each for entry in entries for each in entry.conditions]
@@ -383,18 +385,50 @@ def run_on_base(
                 hint="Install what is missing (in a workflow with the inputs setup or apt-packages) or correct the "
                 "command. If the agent itself is to create it, set base-checks to skip.",
             )
-        moved = guards.look_again(validator, passed=passed).moved
-        changes = f"{REWRITES}: {name_some(moved)}. {LEAVE_AS_IT_IS}" if moved else ""
+        diagnostics = guards.look_again(validator, passed=passed)
         if validator.proof:
             continue
+        notes = list[str]()
+        if moved := diagnostics.moved:
+            if passed or _changes_again(condition, command, commands, guards):
+                raise InputError(
+                    f'The check "{validator.name}" {REWRITES}: {name_some(moved)}. No run can complete with it, since '
+                    f"the checks must see what is pushed. Its command is `{command}`.",
+                    hint=f"To pass, {LEAVE_AS_IT_IS}. If the agent itself is to change that, set base-checks to skip.",
+                )
+            notes.append(f"This check {REWRITES}: {name_some(moved)}. To pass, {LEAVE_AS_IT_IS}.")
+        if diagnostics.created and (after := _clean_tree_check_after(validator, entries)):
+            notes.append(
+                f"This check leaves files that git does not ignore: {name_some(diagnostics.created)}. "
+                f'"{after}" fails after it: name them in .gitignore and commit that.'
+            )
         yield BaseChecked(
             name=validator.name,
             command=command,
-            passed=passed and not moved,
+            passed=passed and not notes,
             exit_code=result.exit_code,
             seconds=result.seconds,
-            output_tail="\n".join(filter(None, (output_tail(result), changes))),
+            output_tail="\n".join(filter(None, (output_tail(result), *notes))),
         )
+
+
+def _changes_again(condition: Condition, command: str, commands: Commands, guards: Guards) -> bool:
+    """Whether a check that has changed tracked files changes them again when it meets what it has written."""
+    guards.closing()
+    result = commands.run_command(build_request(command, condition.validator))
+    passed = has_passed(condition.validator.success, result)
+    return bool(guards.look_again(condition.validator, passed=passed).moved)
+
+
+def _clean_tree_check_after(validator: Validator, entries: Iterable[ValidationEntry]) -> str:
+    """Return the name of a check for a clean tree that runs after this validator at a closing; empty if none does."""
+    for entry in entries:
+        validators = [condition.validator for condition in entry.conditions]
+        if validator in validators:
+            later = validators[validators.index(validator) + 1 :]
+            if name := next((each.name for each in later if each.clean_tree), ""):
+                return name
+    return ""
 
 
 def _base_command(condition: Condition) -> str:

@@ -269,18 +269,53 @@ def test_an_agent_that_pushes_nothing_needs_no_repository(world: World) -> None:
 
 
 @pytest.mark.whole
-def test_a_check_that_rewrites_a_tracked_file_is_red_before_the_model_is_asked(world: World) -> None:
-    world.edit("steps_registry.json", rewriting)
-    done = world.run(solve(), base_checks="require")
-    assert (done.outputs["outcome"], world.model.bodies) == ("base_failed", []), done.log
-    assert "This check changes files that git tracks: greeting.txt" in done.log
-    told = world.run([], base_checks="tell", on_failure="nothing")
-    assert "This check changes files that git tracks" in json.dumps(world.model.bodies[0]), told.log
+@pytest.mark.parametrize("mode", ["tell", "require"])
+@pytest.mark.parametrize(
+    "command",
+    ["echo more >> greeting.txt; {}", "echo more >> greeting.txt", "touch -d 2020-01-01 greeting.txt; rm greeting.txt"],
+    ids=("red", "green", "removes"),
+)
+def test_a_check_that_changes_a_tracked_file_ends_a_run_before_the_model_is_asked(
+    world: World, command: str, mode: str
+) -> None:
+    world.edit("steps_registry.json", lambda registry: change_greeting(registry, command))
+    done = world.run(solve(), base_checks=mode, on_failure="nothing")
+    assert (done.outputs["outcome"], world.model.bodies) == ("misconfigured", []), done.log
+    says = 'The check "greeting" changes files that git tracks: greeting.txt'
+    assert says in done.outputs["reason"]
+    assert "To pass, commit what it writes" in done.outputs["reason"]
+    told = preflight(world, base_checks=mode)
+    assert (told.outputs["outcome"], says in told.log) == ("misconfigured", True)
 
 
-def rewriting(registry: dict[str, Any]) -> None:
-    for validator in registry["validators"].values():
-        validator["command"] = f"echo more >> greeting.txt; {validator['command']}"
+@pytest.mark.whole
+def test_a_check_that_repairs_a_file_once_is_red_and_the_model_is_told_to_commit_that(world: World) -> None:
+    """As `pre-commit run` with a formatter: it passes when it meets its own work."""
+    repairing = "grep -q done greeting.txt || { echo done >> greeting.txt; false; }"
+    world.edit("steps_registry.json", lambda registry: change_greeting(registry, repairing))
+    done = world.run([], base_checks="tell", on_failure="nothing")
+    asked = json.dumps(world.model.bodies[0])
+    assert "This check changes files that git tracks: greeting.txt. To pass, commit what it writes" in asked, done.log
+    assert "before the run: greeting fails" in done.log
+
+
+@pytest.mark.whole
+def test_a_check_that_leaves_files_before_the_tree_must_be_clean_is_red_in_both(world: World) -> None:
+    world.edit("steps_registry.json", lambda registry: change_greeting(registry, "touch coverage.xml", is_first=True))
+    says = 'This check leaves files that git does not ignore: coverage.xml. "git-clean" fails after it'
+    done = world.run([], base_checks="tell", on_failure="nothing")
+    assert "name them in .gitignore and commit that" in json.dumps(world.model.bodies[0])
+    assert says in done.log
+    assert says in preflight(world, base_checks="tell").log
+
+
+def change_greeting(registry: dict[str, Any], command: str, *, is_first: bool = False) -> None:
+    """Change the check of the greeting; `{}` stands for its command. `is_first`: it runs before the others."""
+    validator = registry["validators"]["greeting"]
+    validator["command"] = command.replace("{}", validator["command"])
+    if is_first:
+        for entry in registry["validationSteps"].values():
+            entry["validationConditions"].sort(key=lambda condition: condition["validator"] != "greeting")
 
 
 TOOLS = "Bash, Read, Write, Edit, Glob, Grep"
