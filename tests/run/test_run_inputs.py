@@ -94,6 +94,12 @@ def test_all_bad_inputs_are_named_together() -> None:
     assert all(f"input {name}" in str(caught.value) for name in ("mode", "limits.usd", "draft"))
 
 
+@pytest.mark.parametrize("written", ["7", "#7", "o/r#7", "https://ghe.example:8443/o/r/pull/7"])
+def test_the_issue_among_the_options_is_read_as_the_same_one_when_a_run_is_resumed(written: str) -> None:
+    inputs = read_inputs({"issue": written})
+    assert read_inputs({"issue": inputs.options()["issue"]}).issue == inputs.issue is not None
+
+
 def test_no_secret_is_among_the_options_or_in_an_error() -> None:
     given = {"anthropic-api-key": "sk-hidden", "github-token": "ghs-hidden", "mcp-secrets": "DOCS_TOKEN: mcp-hidden"}
     inputs = read_inputs(given)

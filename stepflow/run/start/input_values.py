@@ -17,6 +17,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     SecretStr,
     ValidationInfo,
     model_validator,
@@ -81,6 +82,10 @@ class IssueReference:
     repository: str = ""
     server: str = ""
 
+    def __str__(self) -> str:
+        """Return the issue in a form that `parse_issue` reads, as the journal keeps it."""
+        return f"{self.server}/{self.repository}#{self.number}".lstrip("/")
+
     def number_in(self, repository: str, server_url: str) -> int:
         """Return the number. Raises `InputError` if the issue is in another repository."""
         here = (repository.casefold(), urlsplit(server_url).netloc.casefold())
@@ -144,7 +149,9 @@ def parse_yaml_map(value: object) -> object:
 Flag = Annotated[bool, BeforeValidator(read_flag)]
 Words = Annotated[tuple[str, ...], BeforeValidator(split_words)]
 Names = Annotated[tuple[str, ...], BeforeValidator(split_names)]
-IssueNumber = Annotated[IssueReference | None, BeforeValidator(parse_issue)]
+IssueNumber = Annotated[
+    IssueReference | None, BeforeValidator(parse_issue), PlainSerializer(str, when_used="unless-none")
+]
 Lines = Annotated[tuple[str, ...], BeforeValidator(split_lines)]
 Numbers = Annotated[tuple[int, ...], BeforeValidator(parse_json_numbers)]
 Count = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(empty_to_none)]
