@@ -38,8 +38,7 @@ _AWS_HINT = (
 _REGION_NAMES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _BEDROCK_HINTS = MappingProxyType(
     {
-        400: "Bedrock cannot take this request; its message names the part. Newer models are reached only through an "
-        "inference profile: check that `model` begins with `global.` or with your region's prefix, such as `us.`.",
+        400: "Bedrock cannot take this request; its message names the part.",
         401: "Check the AWS credentials of the job: they must be valid and not expired.",
         403: "Check that the AWS credentials of the job are valid and not expired (the session of a role lasts an hour "
         "unless `role-duration-seconds` says otherwise), that they allow `bedrock:InvokeModelWithResponseStream`, and "

@@ -23,6 +23,7 @@ from stepflow.domain.conversation import (
 from stepflow.domain.json import JsonObject, JsonValue, value_at
 from stepflow.domain.text import replace_surrogates
 from stepflow.domain.words import Provider, Strategy
+from stepflow.model import bedrock
 from stepflow.model.faults import CALL_ERRORS, fault_of, overdue_fault
 from stepflow.model.http_client import BrokenAnswer, bounded_call
 from stepflow.model.models import Service, UnlistedModel, find_price_step, pays_to_renew, price_of, resolve_model
@@ -36,10 +37,10 @@ from stepflow.engine.answer_schema import native_schema
 _BAD_REQUESTS = frozenset({400, 422})
 #: llama.cpp returns 500 for an image if its model has no vision.
 _IMAGE_REFUSALS = _BAD_REQUESTS | {500}
-#: Stop reasons that may cut off the last tool call of a message. Such a call is never run.
 #: The factor of all prices for inference that stays in the US, which a workspace may have as its default
 #: (platform.claude.com, "Data residency"). The price list does not have it.
 _IN_THE_US = 1.1
+#: Stop reasons that may cut off the last tool call of a message. Such a call is never run.
 _CUT_OFF = frozenset({"max_tokens", "model_context_window_exceeded", "refusal"})
 #: The events that report the usage of an answer so far.
 _TELL_USAGE = frozenset({"message_start", "message_delta"})
@@ -65,6 +66,7 @@ class Wire:
 
     def __init__(self, service: Service, *, max_tokens: int, longest_call: float) -> None:
         self._service, self._client, self._where = service, service.client, service.where
+        self._on_bedrock = service.provider is Provider.BEDROCK
         self._stumbles = _STUMBLES + service.stumbles
         self._max_tokens, self._longest_call = max_tokens, longest_call
         self._key_worked = False
@@ -90,6 +92,8 @@ class Wire:
     def _body(self, request: ModelRequest) -> JsonObject:
         model = resolve_model(request.model, self._service.provider)
         body = request_body(request, max_tokens=self._max_tokens, exclude=self._refused) | {"model": model}
+        if self._on_bedrock and (bedrock.is_old(model) or bedrock.VERSION in self._refused):
+            body["extra_body"] = bedrock.OLD_VERSION
         return body | self._ask_for_more(model, body) if request.tools else body
 
     def _call(
@@ -177,6 +181,9 @@ class Wire:
         fault = fault_of(error, self._service, key_worked=self._key_worked)
         if request is None or fault.remedy is not None or not isinstance(error, anthropic.APIStatusError):
             return fault
+        if self._on_bedrock and error.status_code in _BAD_REQUESTS:
+            described = bedrock.describe_model(resolve_model(request.model, Provider.BEDROCK))
+            fault = replace(fault, hint=f"{fault.hint} {described}")
         return _name_refused(fault, error, request)
 
     def _stream(self, body: JsonObject, begun: JsonObject) -> JsonObject:
@@ -214,6 +221,12 @@ class Wire:
         if not isinstance(error, anthropic.APIStatusError) or error.status_code not in _BAD_REQUESTS:
             return None
         said = error.api_message or error.message
+        if self._on_bedrock and "extra_body" not in body and bedrock.refuses_version(said):
+            self._refused |= {bedrock.VERSION}
+            reason = (
+                f"The model {body['model']} refuses this version of the API; the call is made again with an older one."
+            )
+            return ModelFault(reason=f"{reason} It said: {said}", transient=True, retry_after=0.0)
         # Omitting the top-level breakpoint also omits those of tools and system.
         part = next((each for each in _OPTIONAL if each in said and each in body), None)
         if part is None:

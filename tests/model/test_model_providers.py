@@ -17,7 +17,7 @@ from stepflow.model.anthropic_model import AnthropicModel
 from stepflow.model.logins import ModelAccess, WorkloadIdentity, vertex_url
 from stepflow.model.models import UnlistedModel, resolve_model
 from tests.model.asking import ask, fault_of
-from tests.servers.dialects import FederatedDialect
+from tests.servers.dialects import OLD_ON_BEDROCK, FederatedDialect
 from tests.servers.messages_api import Answer, Drop, Failure, MessagesApi, Reply, calls, says
 from tests.servers.providers import AWS_KEYS, IDS, PROVIDERS, ProviderAccess, open_access
 
@@ -72,6 +72,36 @@ def test_a_turn_with_a_tool_and_an_answer_comes_over_every_way(name: str, open_m
 def test_of_several_logins_the_more_special_one_counts(name: str, more: dict[str, str], open_model) -> None:
     model, _, _ = open_model(name, says("Done."), login=more)
     assert isinstance(model.ask(ask()), ModelTurn)
+
+
+@pytest.mark.parametrize("name", ["bedrock", "bedrock-key"])
+@pytest.mark.parametrize("model_id", OLD_ON_BEDROCK)
+def test_an_older_model_on_bedrock_gets_the_version_of_the_api_that_it_takes(
+    model_id: str, name: str, open_model
+) -> None:
+    model, _, _ = open_model(name, says("Done."))
+    assert isinstance(turn := model.ask(ask(model=model_id)), ModelTurn), turn
+
+
+def test_a_profile_that_hides_an_older_model_is_asked_again_with_the_older_version(open_model) -> None:
+    profile = "arn:aws:bedrock:eu-west-1:123456789012:application-inference-profile/abc"
+    model, _, _ = open_model("bedrock", says("Done."), says("Again."))
+    fault = fault_of(model, ask(model=profile))
+    assert (fault.transient, "Invalid API version" in fault.reason, profile in fault.reason) == (True, True, True)
+    for _ in range(2):
+        assert isinstance(turn := model.ask(ask(model=profile)), ModelTurn), turn
+
+
+@pytest.mark.parametrize(
+    ("model_id", "is_advised"),
+    [("anthropic.claude-opus-5-5", True), ("global.anthropic.claude-opus-5-5", False), ("opus", False)],
+)
+def test_a_refusal_by_bedrock_names_the_model_and_advises_nothing_that_is_there(
+    model_id: str, *, is_advised: bool, open_model
+) -> None:
+    model, _, _ = open_model("bedrock", Failure(status=400, error="ValidationException", message="no such thing"))
+    hint = fault_of(model, ask(model=model_id)).hint
+    assert (resolve_model(model_id, Provider.BEDROCK) in hint, "inference profile" in hint) == (True, is_advised)
 
 
 #: What a status means is decided for all services alike; what to change differs.

@@ -17,6 +17,15 @@ from tests.servers.messages_api_replies import Failure, Json
 OAUTH_BETA = "oauth-2025-04-20"
 FEDERATION_BETA = "oidc-federation-2026-04-01"
 _DATED = re.compile(r"\d{4}-\d{2}-\d{2}")
+#: Ids of models that take only an old version of the API (platform.claude.com, "Claude on Amazon Bedrock (Opus 4.6 and
+#: earlier)").
+OLD_ON_BEDROCK = (
+    "anthropic.claude-opus-4-6-v1",
+    "us.anthropic.claude-sonnet-4-6",
+    "global.anthropic.claude-sonnet-4-5-20250929-v1:0",
+    "anthropic.claude-haiku-4-5-20251001-v1:0",
+    "eu.anthropic.claude-3-7-sonnet-20250219-v1:0",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,8 +193,11 @@ class BedrockDialect(AnthropicDialect):
             return Failure(status=404, error="ResourceNotFoundException", message=f"no such path: {request.path}")
         if {"model", "stream"} & request.body.keys():
             return refused("extraneous key [model] is not permitted", error="ValidationException")
+        model, version = unquote(match[1]), request.body.get("anthropic_version")
+        if (model in OLD_ON_BEDROCK or "application-inference-profile" in model) and version != "bedrock-2023-05-31":
+            return refused(f"Invalid API version: {version}", error="ValidationException")
         streams = {"stream": True} if match[2] == "invoke-with-response-stream" else {}
-        return _without_version(request, model=unquote(match[1]), **streams)
+        return _without_version(request, model=model, **streams)
 
     def frame(self, name: str, text: str) -> bytes:
         """Event frames hold the event's JSON as base64; what is no JSON spoils the frame itself."""
