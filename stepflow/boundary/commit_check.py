@@ -76,11 +76,19 @@ def judge_changes(changes: Sequence[Change], rules: CommitRules) -> Iterator[Vio
             advice="No commit of this run may change a protected path: leave it as it is.",
             hint="Make that change yourself, or narrow `protectedPaths` in agent.json.",
         )
-    if submodules := [change for change in changes if change.mode == SUBMODULE]:
+    if moved := [change for change in changes if change.mode == change.mode_before == SUBMODULE]:
         yield Violation(
-            message=f"submodule or nested repository: {_name_changes(submodules)}",
+            message=f"another commit of a submodule: {_name_changes(moved)}",
+            advice="No commit of this run may move a submodule: leave it at the commit that the base has, also where "
+            "`git add --all` would take it along. If the issue asks for just that, say so in the answer.",
+            hint="Move the submodule yourself, in a commit before the run: no run pushes one.",
+        )
+    if added := [change for change in changes if change.mode == SUBMODULE != change.mode_before]:
+        yield Violation(
+            message=f"submodule or nested repository: {_name_changes(added)}",
             advice="Commit no submodules or nested repositories: remove the `.git` of a folder whose "
             "files belong to the change, or leave the folder out.",
+            hint="Add the submodule yourself, in a commit before the run: no run pushes one.",
         )
     if links := [change for change in changes if change.mode == SYMLINK and _leaves(change)]:
         yield Violation(

@@ -15,6 +15,7 @@ from tests.world import BRANCH, COMMIT, MODEL_KEY, World, answer, bash, drop_che
 pytestmark = pytest.mark.whole
 
 AS_MODEL = "git -c user.name=Model -c user.email=model@example.invalid"
+AS_COMMIT = f"{AS_MODEL} commit -q -m Greet"
 GREET = f"echo 'hello, world' > greeting.txt && git add --all && {COMMIT}"
 HANDED_OVER = answer("continuation.issue", "handoff", summary="done")
 CLAIM = solve()[-1]
@@ -97,6 +98,38 @@ def test_a_broken_rule_is_named_to_the_agent_which_corrects_it(world: World, bre
         ("boundary-rules", False),
         ("boundary-rules", True),
     ]
+
+
+ELSEWHERE = "git update-index --add --cacheinfo 160000,{},lib"
+
+
+@pytest.fixture
+def submodule(world: World) -> World:
+    """The repository has the submodule `lib`, which the job does not check out."""
+    (world.checkout / "lib").mkdir()
+    (world.checkout / ".gitmodules").write_text('[submodule "lib"]\n\tpath = lib\n\turl = ../lib\n')
+    git("add", ".gitmodules", cwd=world.checkout)
+    git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},lib", cwd=world.checkout)
+    git("commit", "--quiet", "--message", "Add a submodule", cwd=world.checkout)
+    git("push", "--quiet", str(world.served), "main", cwd=world.checkout)
+    return world
+
+
+@pytest.mark.parametrize("corrects", [True, False])
+def test_a_submodule_that_is_moved_is_named_at_the_first_closing_with_the_way_out(
+    submodule: World, *, corrects: bool
+) -> None:
+    moving = f"echo 'hello, world' > greeting.txt; git add greeting.txt; {ELSEWHERE.format('2' * 40)}; {AS_COMMIT}"
+    back = f"git reset -q --soft {submodule.branches()['main']}; {ELSEWHERE.format('1' * 40)}; {AS_COMMIT}"
+    done = submodule.run(did(moving, back) if corrects else did(moving, "true", "true"))
+    says = "another commit of a submodule: lib"
+    assert says in retry_prompt(submodule)
+    if corrects:
+        assert (done.outputs["outcome"], done.outputs["branch"]) == ("completed", BRANCH), done.log
+    else:
+        assert done.outputs["outcome"] == "refused", done.log
+        assert says in done.outputs["reason"].lower()
+        assert "Move the submodule yourself" in done.outputs["reason"]
 
 
 @pytest.mark.parametrize("broken", ["a protected path", "an amended base"])
