@@ -71,7 +71,7 @@ def _chosen(command: str, names: Iterable[str]) -> Iterator[Check]:
 
 
 _JUST_RECIPE = re.compile(
-    r"^@?(?P<name>[A-Za-z_][\w-]*)(?P<parameters>[^\n:=]*(?:=[^\n:]*)*):(?!=)(?P<rest>[^\n]*)\n?"
+    r"^@?(?P<name>[A-Za-z_][\w-]*+)(?P<parameters>(?>[^\n:=]*+(?:=[^\n:=]*)*)):(?!=)(?P<rest>[^\n]*)\n?"
     r"(?P<body>(?:[ \t]+[^\n]*\n?|\n)*)",
     re.MULTILINE,
 )
