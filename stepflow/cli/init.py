@@ -134,11 +134,14 @@ def _ask_name(console: Console, root: Path) -> str:
 
 def _ask_commands(console: Console, detected: Sequence[DetectedCheck]) -> Iterator[str]:
     from rich.prompt import Confirm, Prompt  # noqa: PLC0415 - as above
+    from rich.text import Text  # noqa: PLC0415 - as above
 
     show_texts(console, ("What must pass before an agent's work counts as done? A clean tree always does.",))
     for each in detected:
         where = each.source if each.is_here else f"{each.source}; not installed here"
-        if Confirm.ask(f"{each.command} ({where})", console=console, default=each.can_run):
+        # rich reads markup in a question that is no `Text`, and the repository names the command.
+        question = Text(Line(Tone.PLAIN, f"{each.command} ({where})"))
+        if Confirm.ask(question, console=console, default=each.can_run):
             yield each.command
     while command := Prompt.ask(
         "Another command (empty: none)", console=console, default="", show_default=False

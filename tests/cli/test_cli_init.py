@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import glob
+import io
 import json
 import re
+import sys
 import tomllib
 from itertools import chain
 from pathlib import Path
@@ -14,8 +16,9 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from stepflow.cli import main
-from stepflow.cli.init import JUDGES_NOTHING
-from stepflow.cli.layouts.find import find_checks, find_setup
+from stepflow.cli.init import JUDGES_NOTHING, ask
+from stepflow.cli.layouts.find import DetectedCheck, find_checks, find_setup
+from stepflow.cli.terminal import make_console
 from stepflow.cli.workflow import WHAT_TO_DO, workflow_text
 from stepflow.definition.builtin import (
     BUILTIN,
@@ -524,3 +527,15 @@ def test_with_a_shipped_agent_given_it_asks_nothing(tmp_path: Path) -> None:
     words = ("init", "helper", "--from", "builtin/minimal")
     assert "Template" not in at_terminal(*words, cwd=root, TERM="dumb")
     assert (root / ".agent/helper/agent.json").exists()
+
+
+def test_a_question_shows_what_the_repository_names_as_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither markup nor a command of the terminal changes the question, or ends it."""
+    command = "make [/x] [red]all[/red]\x1b[2J\n✓ wrote"
+    check = DetectedCheck(command=command, source="Makefile", purpose="test", is_here=True, is_installed=True)
+    monkeypatch.setattr("sys.stdin", io.StringIO("verify\ny\n\n"))
+    given = ask(make_console(sys.stdout), tmp_path, name="helper", commands=None, detected=[check])
+    assert given == ("helper", "verify", [command])
+    assert "make [/x] [red]all[/red] ✓ wrote (Makefile" in capsys.readouterr().out
