@@ -95,9 +95,10 @@ from stepflow.run.request import (
     with_retries,
 )
 from stepflow.run.resume import completed_report, waiting_request, without_foreign_addresses
+from stepflow.run.start.event import PullRequestPayload, read_event
 from stepflow.run.start.inputs import Mode
 from stepflow.run.start.policy import refusal
-from stepflow.run.start.trigger import PullRequestPayload, Skip, Trigger, read_event
+from stepflow.run.start.trigger import Skip, Trigger
 from stepflow.run.workspace import open_workspace
 from stepflow.sandbox.change import pull_request_range
 from stepflow.sandbox.environment import close_process, wipe_variables

@@ -23,6 +23,7 @@ from stepflow.errors import InputError
 from stepflow.report.diagnostic import annotation
 from stepflow.report.safe_text import Command, Line, clean_line, json_line
 from stepflow.run.request import RunRequest, agents_folder, chosen_folder, locate_repository
+from stepflow.run.start.event import PullRequestPayload, read_event, read_event_file
 from stepflow.run.start.input_maps import ProveInput
 from stepflow.run.start.input_values import in_dashes
 from stepflow.run.start.inputs import (
@@ -35,15 +36,7 @@ from stepflow.run.start.inputs import (
     suggest_input,
 )
 from stepflow.run.start.server import read_addresses
-from stepflow.run.start.trigger import (
-    WRITERS_EVENTS,
-    PullRequestPayload,
-    Skip,
-    Trigger,
-    find_trigger,
-    read_event,
-    read_event_file,
-)
+from stepflow.run.start.trigger import WRITERS_EVENTS, Skip, Trigger, find_trigger
 
 PREFIX = "INPUT_"
 _PULL_REQUEST = "pull_request"

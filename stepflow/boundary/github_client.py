@@ -37,7 +37,7 @@ from stepflow.boundary.github_failures import (
     AnswerFailed,
     Redirected,
 )
-from stepflow.boundary.github_types import is_at
+from stepflow.boundary.image_addresses import is_at
 from stepflow.domain.activity import activity
 from stepflow.domain.connection import DIRECT, Connection, is_loopback
 from stepflow.domain.run import LARGEST_IMAGE, ImageProblem

@@ -42,10 +42,11 @@ from stepflow.run.execute import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.request import RunRequest, chosen_folder, locate_repository, with_retries
 from stepflow.run.resume import completed_report, look_into, waiting_request
+from stepflow.run.start.event import read_event, read_event_file
 from stepflow.run.start.input_values import in_dashes
 from stepflow.run.start.inputs import Inputs, read_inputs
 from stepflow.run.start.policy import VARIABLE
-from stepflow.run.start.trigger import ApprovalReply, Trigger, issue_of, read_event, read_event_file
+from stepflow.run.start.trigger import ApprovalReply, Trigger, issue_of
 from stepflow.run.workspace import bring_back, bundle_of, open_workspace
 from stepflow.sandbox.environment import user_programs
 from stepflow.sandbox.host_git import CheckedOut, checked_out, has_commits

@@ -10,7 +10,8 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from stepflow.boundary.github_types import IssueNow, attached_id, image_hosts, signed_addresses
+from stepflow.boundary.github_types import IssueNow
+from stepflow.boundary.image_addresses import attached_id, image_hosts, signed_addresses
 from stepflow.boundary.settings import Refused, check_actor
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.conversation import inspect_image

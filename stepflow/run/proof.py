@@ -16,7 +16,8 @@ from pathlib import Path
 
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.proof import TESTS_PLACEHOLDER, ChangeTrees, Proof, ProofSettings, ProofVerdict, TrialLimits
-from stepflow.engine.proof import TEST_FILES, is_same_code, is_test, prove_change, runnable_tests
+from stepflow.engine.proof import TEST_FILES, is_test, prove_change, runnable_tests
+from stepflow.engine.same_code import is_same_code
 from stepflow.errors import BoundaryError, InputError, IsolationError
 from stepflow.ports import Clock, Commands
 from stepflow.report.proof import correction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepflow.boundary.github_types import attached_id, image_hosts, signed_addresses
+from stepflow.boundary.image_addresses import attached_id, image_hosts, signed_addresses
 
 ID = "33eed580-9573-11eb-9c73-ad2ed071a2fa"
 ENTERPRISE = "https://ghe.example.com"

@@ -13,7 +13,8 @@ from stepflow.engine.extract import EXTRACTORS, extract
 from stepflow.engine.gate import FENCE, parse_answer
 from stepflow.engine.prompt.github_page import read_page
 from stepflow.engine.prompt.own_words import read_own_words
-from stepflow.engine.proof import find_weakened, is_same_code, read_trial
+from stepflow.engine.proof import find_weakened, read_trial
+from stepflow.engine.same_code import is_same_code
 
 
 def read_output(text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepflow.engine.proof import is_same_code
+from stepflow.engine.same_code import is_same_code
 
 GO = """\
 // Package a is first.

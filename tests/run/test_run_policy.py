@@ -17,11 +17,12 @@ from stepflow.domain.json import JsonValue
 from stepflow.domain.words import MODEL_ALIASES, Effort, Network, Permission, Provider
 from stepflow.errors import InputError
 from stepflow.model.models import MODEL_IDS
+from stepflow.run.start.event import EventPayload
 from stepflow.run.start.input_maps import SharedLimits
 from stepflow.run.start.input_values import known_keys
 from stepflow.run.start.inputs import Inputs, read_inputs
 from stepflow.run.start.policy import Policy
-from stepflow.run.start.trigger import EventPayload, Skip, Trigger, find_trigger
+from stepflow.run.start.trigger import Skip, Trigger, find_trigger
 from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts
 from tests.tried import tried
 from tests.world import SOURCE

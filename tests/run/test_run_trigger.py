@@ -11,16 +11,9 @@ import yaml
 from stepflow.domain.run import Issue
 from stepflow.domain.words import FollowUpKind
 from stepflow.errors import InputError
+from stepflow.run.start.event import read_event
 from stepflow.run.start.inputs import read_inputs
-from stepflow.run.start.trigger import (
-    ApprovalReply,
-    PullRequestEvent,
-    Skip,
-    Trigger,
-    find_trigger,
-    is_mentioned,
-    read_event,
-)
+from stepflow.run.start.trigger import ApprovalReply, PullRequestEvent, Skip, Trigger, find_trigger, is_mentioned
 from tests.docs.page import USE_PAGE
 
 ISSUE = {
