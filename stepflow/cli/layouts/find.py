@@ -97,7 +97,7 @@ class _Project:
         """Return all that these commands run, as far as files tell."""
         text = running_text(self.files, commands)
         # What runs inside an environment needs nothing beside it.
-        return re.sub(r"\b(uv|poetry|pdm|pipenv|hatch) run(?: -\S+(?: \S+)?)* +\S+", r"\1", text)
+        return re.sub(r"\b(uv|poetry|pdm|pipenv|hatch) run(?: -\S+(?: [^-\s]\S*)?)* +\S+", r"\1", text)
 
 
 def _projects(root: Path) -> Iterator[_Project]:
@@ -131,7 +131,15 @@ def _top(root: Path) -> Path | None:
 
 def _project(folder: str, files: RepositoryFiles) -> _Project:
     found = ((layout.applies(files), layout) for layout in LAYOUTS)
-    return _Project(folder=folder, files=files, layouts=tuple((name, layout) for name, layout in found if name))
+    layouts = tuple((name, layout) for name, layout in found if name and not _is_of_another(files, name))
+    return _Project(folder=folder, files=files, layouts=layouts)
+
+
+def _is_of_another(files: RepositoryFiles, name: str) -> bool:
+    """Return whether a file is in a folder that is a project of its own, which its tests alone do not make it."""
+    folder, is_below, _ = name.partition("/")
+    own = folder != ".." and not re.match(r"tests?$|spec$|requirements", folder)
+    return bool(is_below) and own and bool(files.find(*(f"{folder}/{manifest}" for manifest in _MANIFESTS)))
 
 
 def find_checks(root: Path, programs: Sequence[Path]) -> tuple[DetectedCheck, ...]:
@@ -156,8 +164,11 @@ def find_proof_command(root: Path, programs: Sequence[Path]) -> str:
 def find_setup(root: Path, commands: Sequence[str]) -> Setup:
     """Return what the repository and these commands need in addition to the image."""
     lines, debian, unknown = list[str](), list[str](), list[str]()
-    for project in _projects(root):
-        own = [command for command in commands if not project.folder or command.startswith(project.enter(""))]
+    projects = [*_projects(root)]
+    inner = tuple(project.enter("") for project in projects if project.folder)
+    for project in projects:
+        entered = (project.enter(""),) if project.folder else ()
+        own = [each for each in commands if (each.startswith(entered) if entered else not each.startswith(inner))]
         if project.folder and not own:
             continue
         layouts = project.find_setup(own)

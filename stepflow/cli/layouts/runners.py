@@ -24,7 +24,10 @@ _RULE = re.compile(
     r"(?P<recipe>(?:(?:\t| {2,}|[ \t]*#)[^\n]*\n?|[ \t]*\n)*)",
     re.MULTILINE,
 )
+#: What a variable is for one target alone, which is no prerequisite.
+_VALUE = re.compile(r"[ \t]*(?:(?:export|override|private|unexport)[ \t]+)*[\w.-]+[ \t]*[:+?!]*=")
 _DEFINE = re.compile(r"^(?:override[ \t]+)?define\b.*?^endef\b", re.MULTILINE | re.DOTALL)
+_PREFIX = re.compile(r"^\.RECIPEPREFIX[ \t]*:?=[ \t]*(\S)", re.MULTILINE)
 _MOST_INCLUDED = 50
 
 
@@ -44,13 +47,17 @@ def make_text(repository: RepositoryFiles) -> str:
             included = [word for match in _INCLUDE.finditer(texts[name]) for word in match[1].split()]
             inside = (word for word in included if not re.search(r"\$|\A/|\A\.\./", word))
             waiting += [found for word in inside for found in repository.names(word.removeprefix("./"))]
-    return "\n".join(texts.values())
+    text = "\n".join(texts.values())
+    prefix = _PREFIX.search(text)
+    return re.sub(rf"^{re.escape(prefix[1])}", "\t", text, flags=re.MULTILINE) if prefix else text
 
 
 def make_checks(repository: RepositoryFiles) -> Iterator[Check]:
     """Yield the targets of a Makefile that check something."""
     rules = dict[str, bool]()
     for rule in _RULE.finditer(_DEFINE.sub("", make_text(repository))):
+        if _VALUE.match(rule["rest"]):
+            continue
         prerequisites, _, inline = rule["rest"].partition(";")
         recipe = (line.strip().lstrip("@-+ ") for line in (*rule["recipe"].split("\n"), inline))
         commands = [line for line in recipe if line and not line.startswith("#")]
