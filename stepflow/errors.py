@@ -41,11 +41,10 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One problem. `file` is relative to the repository root, empty for that of a shipped agent. `path` is a JSON
-    Pointer into it.
+    """One problem. `file` is relative to the repository root; `path` is a JSON Pointer into it.
 
-    `line` and `column` are 1-based, or None if there is no location. The end is on the same line, one column past the
-    problem. `fix` says what to change.
+    `file` is empty for a problem of a shipped agent. `line` and `column` are 1-based, or None if there is no location.
+    The end is on the same line, one column past the problem. `fix` says what to change.
     """
 
     severity: Severity

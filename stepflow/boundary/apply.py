@@ -56,7 +56,7 @@ from stepflow.domain.words import Outcome
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
-    from stepflow.boundary.github_api import GitHubWriter
+    from stepflow.boundary.github_writer import GitHubWriter
 
 #: Effects that are left out after a forbidden pull request, so that nothing looks finished.
 _NEEDS_PULL_REQUEST = (EffectKind.CREATE_RELEASE, EffectKind.CLOSE_ISSUE)

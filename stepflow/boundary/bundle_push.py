@@ -37,7 +37,7 @@ from stepflow.domain.bundle import TAKE_PACK_IN, Bundle
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
-    from stepflow.boundary.github_api import GitHubWriter
+    from stepflow.boundary.github_writer import GitHubWriter
 
 RUN_TRAILER = "Stepflow-Run"
 MOST_BRANCHES = 20

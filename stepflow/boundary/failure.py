@@ -27,7 +27,8 @@ from stepflow.domain.words import OnFailure, Outcome
 from stepflow.errors import BoundaryError, StepflowError
 
 if TYPE_CHECKING:
-    from stepflow.boundary.github_api import GitHub, GitHubWriter
+    from stepflow.boundary.github_api import GitHub
+    from stepflow.boundary.github_writer import GitHubWriter
 
 
 #: Outcomes that need no report: nothing was tried, or somebody stopped it.

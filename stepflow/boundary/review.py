@@ -44,7 +44,7 @@ from stepflow.domain.secrets import redact_value
 from stepflow.domain.text import code_block, code_span, count
 
 if TYPE_CHECKING:
-    from stepflow.boundary.github_api import GitHubWriter
+    from stepflow.boundary.github_writer import GitHubWriter
 
 #: Comments of one review that are on lines; more are not posted.
 MOST_COMMENTS = 50

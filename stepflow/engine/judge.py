@@ -102,7 +102,6 @@ def error_text(result: CommandResult) -> str:
 
 
 NO_PERMISSION = ("EACCES", "Permission denied")
-REWRITES = "changes files that git tracks"
 LEAVE_AS_IT_IS = (
     "commit what it writes, or keep it from writing (for example by `npm ci`, or by an option such as `--locked` or "
     "`--check`)"
@@ -392,11 +391,12 @@ def run_on_base(
         if moved := diagnostics.moved:
             if passed or _changes_again(condition, command, commands, guards):
                 raise InputError(
-                    f'The check "{validator.name}" {REWRITES}: {name_some(moved)}. No run can complete with it, since '
-                    f"the checks must see what is pushed. Its command is `{command}`.",
+                    f'The check "{validator.name}" changes files that git tracks: {name_some(moved)}. '
+                    f"No run can complete with it, since the checks must see what is pushed. "
+                    f"Its command is `{command}`.",
                     hint=f"To pass, {LEAVE_AS_IT_IS}. If the agent itself is to change that, set base-checks to skip.",
                 )
-            notes.append(f"This check {REWRITES}: {name_some(moved)}. To pass, {LEAVE_AS_IT_IS}.")
+            notes.append(f"This check changes files that git tracks: {name_some(moved)}. To pass, {LEAVE_AS_IT_IS}.")
         if diagnostics.created and (after := _clean_tree_check_after(validator, entries)):
             notes.append(
                 f"This check leaves files that git does not ignore: {name_some(diagnostics.created)}. "

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.settings import Refused, branch_of, check_actor
+from stepflow.boundary.settings import Refused
 from stepflow.definition.agent import check_arguments
 from stepflow.definition.judged import FIX, REASON, UNJUDGED, is_unjudged
 from stepflow.definition.rule_of_two import RULE_OF_TWO, find_exposures
@@ -17,9 +17,8 @@ from stepflow.domain.agent.agent_settings import Rung
 from stepflow.domain.agent.definition import AgentDefinition, count_problems, effective_tools, guidance_files
 from stepflow.domain.event import BaseChecked
 from stepflow.domain.reports.report import CheckState, Preflight, PreflightCheck
-from stepflow.domain.run import label_of
 from stepflow.domain.text import count, mebibytes, telling_line, usd
-from stepflow.domain.words import BaseChecks, CanaryState, Commits, Effort, Isolation, Outcome, Provider
+from stepflow.domain.words import BaseChecks, CanaryState, Effort, Isolation, Outcome, Provider
 from stepflow.engine.judge import run_on_base
 from stepflow.engine.loop import BOUNDARY_RULES
 from stepflow.errors import DefinitionError, InputError, IsolationError, Problem, Severity, StepflowError
@@ -28,7 +27,7 @@ from stepflow.report.wording import describe_hosts
 from stepflow.run.caps import check_counted_runs
 from stepflow.run.clock import Cancellation
 from stepflow.run.ending import outcome_of
-from stepflow.run.issue import demand_scopes, github_reader, issue_number
+from stepflow.run.issue import issue_number
 from stepflow.run.prepare import describe_connections, load_requested, open_anthropic, scenario_of, unset_variables
 from stepflow.run.readiness import (
     CHECKS,
@@ -36,14 +35,12 @@ from stepflow.run.readiness import (
     check_boundary,
     check_budget,
     check_effort,
-    check_issue,
     check_mcp_secrets,
     check_policy,
     check_request,
 )
 from stepflow.run.request import (
     RunRequest,
-    boundary_settings,
     circumstances_of,
     describe_network,
     narrow_network,
@@ -56,7 +53,9 @@ from stepflow.sandbox.selftest import Canary, try_canaries
 from stepflow.sandbox.workspace import make_empty_workspace, temporary_folder
 
 if TYPE_CHECKING:
-    from stepflow.boundary.github_api import GitHubReader
+    pass
+from stepflow.modes.preflight_github import github_checks
+from stepflow.modes.preflight_rows import failed_row, guard_rows, ok, unknown, warning
 
 
 def run_preflight(
@@ -115,7 +114,7 @@ def _checks(request: RunRequest, cancellation: Cancellation, note: Callable[[str
     with cancellation.obeyed():
         yield from _ready(request, agent) if agent else ()
         yield from guard_rows("boundary", lambda: _boundary(request))
-        yield from _github(request, agent)
+        yield from github_checks(request, agent)
 
 
 def _ready(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:
@@ -295,34 +294,6 @@ def _has_errors(problems: tuple[Problem, ...]) -> bool:
     return any(problem.severity is Severity.ERROR for problem in problems)
 
 
-def ok(name: str, detail: str) -> PreflightCheck:
-    """Return a row for a check that passed."""
-    return PreflightCheck(name=name, state=CheckState.OK, detail=detail)
-
-
-def warning(name: str, detail: str) -> PreflightCheck:
-    """Return a row for a problem that would not stop a run, but that somebody should know about."""
-    return PreflightCheck(name=name, state=CheckState.WARNING, detail=detail)
-
-
-def failed_row(name: str, detail: str, outcome: Outcome) -> PreflightCheck:
-    """Return a row for a problem that would end a run with this outcome before it uses any tokens."""
-    return PreflightCheck(name=name, state=CheckState.FAILED, detail=detail, outcome=outcome)
-
-
-def unknown(name: str, where_to_look: str) -> PreflightCheck:
-    """Return a row for something that cannot be checked from here."""
-    return PreflightCheck(name=name, state=CheckState.UNKNOWN, detail=where_to_look)
-
-
-def guard_rows(name: str, look: Callable[[], Iterable[PreflightCheck]]) -> tuple[PreflightCheck, ...]:
-    """Return the rows that `look` returns, or one row that says why it failed."""
-    try:
-        return tuple(look())
-    except StepflowError as error:
-        return (failed_row(name, str(error), outcome_of(error)),)
-
-
 def sandbox_checks(request: RunRequest, cancellation: Cancellation) -> tuple[PreflightCheck, ...]:
     """Return the layers as a run would have them. If the sandbox cannot start with `required`, also return the layers
     that it has with `best-effort`."""
@@ -441,73 +412,3 @@ def _check_prices(request: RunRequest, agent: AgentDefinition, models: tuple[str
         if agent.max_usd is not None:
             budget += f", maxUsd in agent.json {usd(agent.max_usd)}; the lower one applies"
         yield ok("price", f"known; {budget}")
-
-
-def _github(request: RunRequest, agent: AgentDefinition | None) -> Iterator[PreflightCheck]:
-    """Check what `read-token` can read, and name what no token can read."""
-    token, writes = request.inputs.read_token, request.inputs.boundary is BoundaryMode.GITHUB
-    if token is not None:
-        yield from guard_rows("read-token", lambda: _read(request, agent, token.get_secret_value()))
-    elif writes:
-        yield unknown("actor", "without `read-token`, the event that starts a run must show that its actor may write")
-        yield unknown("git server", "whether the commits can be pushed is asked with `read-token`")
-        yield unknown("labels", f"see {_address(request)}/labels, or give `read-token`")
-    if writes:
-        where = f"{_address(request)}/settings/actions"
-        allows = "Allow GitHub Actions to create and approve pull requests"
-        yield unknown("Actions may create pull requests", f"see {where}, '{allows}'")
-        actions = ", actions" if request.inputs.ci_workflow else ""
-        takes = f"it takes contents{actions}, issues and pull-requests, each `write`"
-        yield unknown("scopes of github-token", f"see `permissions:` of the job: {takes}")
-
-
-def _read(request: RunRequest, agent: AgentDefinition | None, token: str) -> Iterator[PreflightCheck]:
-    with closing(github_reader(request, token)) as reader:
-        refusal = check_actor(reader, boundary_settings(request))
-        demand_scopes(reader, request)
-        issue = guard_rows("issue", lambda: _issue(request, agent, reader)) if agent else ()
-        there = reader.labels()
-        signatures = tuple(_signatures(request, agent, reader))
-    held = f"{request.trigger.actor} has `{request.inputs.min_permission}` or more"
-    yield failed_row("actor", refusal, Outcome.REFUSED) if refusal else ok("actor", held)
-    yield from issue
-    yield _labels(request, agent, {name.casefold() for name in there})
-    yield from signatures
-
-
-def _issue(request: RunRequest, agent: AgentDefinition, reader: GitHubReader) -> Iterator[PreflightCheck]:
-    """If only the issue's number is known, check that the issue exists and accepts comments."""
-    number = request.trigger.issue_number
-    if number is None or request.trigger.locked is not None:
-        return
-    now = reader.issue(number)
-    if check_issue(replace(request, trigger=replace(request.trigger, locked=now.locked)), agent) is not None:
-        yield ok("issue", f"#{number} is {now.state} and takes comments")
-
-
-def _signatures(request: RunRequest, agent: AgentDefinition | None, reader: GitHubReader) -> Iterator[PreflightCheck]:
-    """Check whether a rule rejects commits that git pushes, for the branch of the pull request or for the run's own
-    branch."""
-    if request.inputs.commits is not Commits.GIT or request.inputs.boundary is not BoundaryMode.GITHUB or not agent:
-        return
-    branches = (agent.github.pull_request.base or "", branch_of(agent, f"issue-{request.trigger.issue_number or 1}"))
-    try:
-        demanding = [name or "the default branch" for name in branches if reader.demands_signatures(name)]
-    except StepflowError:
-        yield unknown("commits", f"whether a rule requires signed ones: see {_address(request)}/settings/rules")
-        return
-    if demanding:
-        yield warning("commits", f"a rule of {' and '.join(demanding)} requires signed ones: set `commits: verified`")
-
-
-def _labels(request: RunRequest, agent: AgentDefinition | None, there: set[str]) -> PreflightCheck:
-    agent_name = agent.name if agent else request.trigger.agent
-    triggers = (label_of(agent_name, pattern) for pattern in request.inputs.trigger_labels)
-    wanted = dict.fromkeys((*triggers, *(agent.github.labels.completion.add if agent else ())))
-    if missing := [name for name in wanted if name.casefold() not in there]:
-        return warning("labels", f"not in the repository, see {_address(request)}/labels: {', '.join(missing)}")
-    return ok("labels", f"there: {', '.join(wanted)}")
-
-
-def _address(request: RunRequest) -> str:
-    return f"{request.inputs.github_server_url.rstrip('/')}/{request.repository or 'OWNER/REPOSITORY'}"

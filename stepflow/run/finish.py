@@ -51,7 +51,7 @@ from stepflow.run.start.server import host_of
 from stepflow.sandbox.box import Toolbox
 
 if TYPE_CHECKING:
-    from stepflow.boundary.github_api import GitHubWriter
+    from stepflow.boundary.github_writer import GitHubWriter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -426,7 +426,7 @@ def with_confirmed_names(report: RunReport, request: RunRequest) -> RunReport:
 
 def open_writer(request: RunRequest, retry_policy: RetryPolicy) -> GitHubWriter:
     """Open GitHub for writing; the caller closes it."""
-    from stepflow.boundary.github_api import GitHubWriter  # noqa: PLC0415 - costs time that a dry run need not pay
+    from stepflow.boundary.github_writer import GitHubWriter  # noqa: PLC0415 - costs time that a dry run need not pay
 
     writer = open_github(GitHubWriter, request, _token(request))
     writer.retry_policy = retry_policy

@@ -23,7 +23,7 @@ from stepflow.run.request import boundary_settings
 from stepflow.run.start.inputs import BoundaryMode
 
 if TYPE_CHECKING:
-    from stepflow.boundary.github_api import GitHubWriter
+    from stepflow.boundary.github_writer import GitHubWriter
 
 SECONDS_BETWEEN_EDITS = 30.0
 #: After this many failed writes in a row the run continues without the comment.

@@ -3,8 +3,8 @@
 from stepflow.boundary.apply import ApplyResult, apply_effects
 from stepflow.boundary.bundle_push import BundlePush, Pushed
 from stepflow.boundary.failure import FailedRun
-from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_types import Account
+from stepflow.boundary.github_writer import GitHubWriter
 from stepflow.boundary.plan import plan_effects
 from stepflow.boundary.settings import BoundarySettings, CommitsInfo, Plan, Refused, branch_name
 from stepflow.domain.agent.agent_settings import GitHubSettings

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.boundary.github_api import GitHubWriter
+from stepflow.boundary.github_writer import GitHubWriter
 from tests.servers.git_http import GitServer
 from tests.servers.github_api import GitHubServer, State
 

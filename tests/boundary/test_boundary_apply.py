@@ -3,7 +3,7 @@
 import pytest
 
 from stepflow.boundary.apply import apply_effects
-from stepflow.boundary.github_api import GitHubWriter
+from stepflow.boundary.github_writer import GitHubWriter
 from stepflow.boundary.own_texts import read_marker
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.words import CloseBy, Outcome, Permission

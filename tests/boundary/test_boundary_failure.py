@@ -6,7 +6,7 @@ import pytest
 
 from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.failure import FailureReport, report_failure
-from stepflow.boundary.github_api import GitHubWriter
+from stepflow.boundary.github_writer import GitHubWriter
 from stepflow.boundary.own_texts import read_marker
 from stepflow.boundary.plan import plan_effects
 from stepflow.boundary.settings import CommitsInfo

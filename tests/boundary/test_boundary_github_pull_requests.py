@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.boundary.github_api import GitHubReader, GitHubWriter
+from stepflow.boundary.github_api import GitHubReader
 from stepflow.boundary.github_failures import RetryPolicy, WriteFailed
+from stepflow.boundary.github_writer import GitHubWriter
 from stepflow.errors import BoundaryError, InputError, StepflowError
 from tests.boundary.checkout import Checkout
 from tests.boundary.conftest import TOKEN

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_failures import RetryPolicy, WriteFailed
 from stepflow.boundary.github_types import Account
+from stepflow.boundary.github_writer import GitHubWriter
 from tests.boundary.conftest import TOKEN
 from tests.servers.github_api import GitHubServer
 from tests.world import FastClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepflow.boundary.failure import report_failure
-from stepflow.boundary.github_api import GitHubWriter
+from stepflow.boundary.github_writer import GitHubWriter
 from stepflow.boundary.own_texts import (
     MOST_RECORDS,
     Marker,

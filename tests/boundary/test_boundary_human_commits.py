@@ -15,9 +15,9 @@ import pytest
 
 from stepflow.boundary.bundle_push import BundlePush
 from stepflow.boundary.git import Remote
-from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_failures import GitHubFailed
 from stepflow.boundary.github_types import Account
+from stepflow.boundary.github_writer import GitHubWriter
 from stepflow.boundary.settings import Refused
 from tests.boundary.checkout import Checkout, served
 from tests.boundary.conftest import TOKEN

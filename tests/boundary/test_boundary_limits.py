@@ -6,7 +6,7 @@ import pytest
 
 from stepflow.boundary.apply import ApplyResult, apply_effects
 from stepflow.boundary.failure import report_failure
-from stepflow.boundary.github_api import GitHubWriter
+from stepflow.boundary.github_writer import GitHubWriter
 from stepflow.boundary.plan import plan_effects
 from stepflow.boundary.settings import CommitsInfo
 from stepflow.domain.json import JsonObject

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from stepflow.boundary.apply import ApplyResult
-from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_failures import RetryPolicy
+from stepflow.boundary.github_writer import GitHubWriter
 from stepflow.boundary.own_texts import Marker, mark_comment
 from stepflow.boundary.plan import plan_effects
 from stepflow.boundary.settings import CommitsInfo

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_failures import RetryPolicy
+from stepflow.boundary.github_writer import GitHubWriter
 from stepflow.boundary.plan import plan_effects
 from stepflow.boundary.settings import CommitsInfo
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from stepflow.boundary.git import git_failed
-from stepflow.boundary.github_api import GitHubReader, GitHubWriter
+from stepflow.boundary.github_api import GitHubReader
+from stepflow.boundary.github_writer import GitHubWriter
 from stepflow.errors import BoundaryError, InputError
 from tests.servers.github_api import GitHubServer, State
 

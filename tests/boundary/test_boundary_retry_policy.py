@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_failures import RetryPolicy, WriteFailed
+from stepflow.boundary.github_writer import GitHubWriter
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.words import Outcome
 from tests.boundary.agents import apply, plan_everything

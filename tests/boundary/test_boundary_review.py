@@ -15,8 +15,8 @@ from cmarkgfm.cmark import Options, github_flavored_markdown_to_html
 
 from stepflow.boundary.apply import ApplyResult
 from stepflow.boundary.failure import confirm_receipts
-from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_failures import RetryPolicy
+from stepflow.boundary.github_writer import GitHubWriter
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.plan import plan_effects
 from stepflow.boundary.review import find_suggestions

@@ -6,8 +6,8 @@ import pytest
 
 from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.failure import report_failure
-from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_types import Account, Comment
+from stepflow.boundary.github_writer import GitHubWriter
 from stepflow.boundary.own_texts import (
     Marker,
     OwnComment,

@@ -11,9 +11,9 @@ import pytest
 
 from stepflow.boundary.bundle_push import BundlePush, Pushed
 from stepflow.boundary.git import Remote
-from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_failures import RetryPolicy, WriteFailed
 from stepflow.boundary.github_types import Account
+from stepflow.boundary.github_writer import GitHubWriter
 from stepflow.boundary.settings import Refused
 from stepflow.errors import BoundaryError
 from tests.boundary.checkout import Checkout, served

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stepflow.boundary.github_api import GitHubWriter
+from stepflow.boundary.github_writer import GitHubWriter
 from stepflow.boundary.own_texts import read_marker
 from stepflow.boundary.settings import Plan
 from stepflow.domain.effect import EffectKind

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from stepflow.boundary.github_api import GitHubReader, GitHubWriter
+from stepflow.boundary.github_api import GitHubReader
 from stepflow.boundary.github_failures import WriteFailed
+from stepflow.boundary.github_writer import GitHubWriter
 from stepflow.errors import BoundaryError, InputError
 from tests.boundary.checkout import Checkout
 from tests.boundary.conftest import TOKEN

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import io
 import json
+import os
 import re
 import sys
 import tomllib
@@ -58,7 +59,7 @@ TEST_FILE = "def test_it() -> None:\n    assert True\n"
 CRATE = '[package]\nname = "x"\nversion = "0.1.0"\nedition = "2021"\n'
 REPOSITORIES = {
     "empty": ({}, []),
-    "make": ({"Makefile": "test: all\n\ttrue\nall:\ncheck::\n\t./check\nlint := x\n"}, ["make test", "make check"]),
+    "make": ({"Makefile": "test: all\n\ttrue\nall:\ncheck::\n\ttest -d .\nlint := x\n"}, ["make test", "make check"]),
     "node": ({"package.json": PACKAGE}, ["npm run test", "npm run lint"]),
     "node without tests": ({"package.json": NO_TESTS}, []),
     "python": (
@@ -70,7 +71,7 @@ REPOSITORIES = {
         ["cargo test --quiet"],
     ),
     "make before node": (
-        {"Makefile": "test:\n\t./test\n", "package.json": PACKAGE},
+        {"Makefile": "test:\n\ttest -d .\n", "package.json": PACKAGE},
         ["make test", "npm run lint"],
     ),
     "broken": ({"package.json": "[", "pyproject.toml": "[", "Makefile": "\x00"}, []),
@@ -183,8 +184,11 @@ def test_a_new_agent_is_sound_and_green_and_the_next_commands_are_told(empty: Pa
 def test_every_shipped_agent_is_sound_and_green_in_every_repository(
     kind: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All in one, under names that YAML could take for something else. Checks that this machine lacks are not taken."""
+    """All in one, under names that YAML could take for something else."""
     monkeypatch.setenv("RUNNER_TEMP", str(tmp_path / "temp"))
+    # The tools of Python are those of these tests, as in an environment that somebody has activated.
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+    monkeypatch.setenv("PATH", os.pathsep.join((f"{sys.prefix}/bin", os.environ["PATH"])))
     root = repository(tmp_path, {**REPOSITORIES[kind][0], ".github/workflows/stepflow.yml": "on: push\n"})
     named = dict(zip(("null", "yes", "on", "n", "off"), BUILTIN, strict=True))
     for name, template in named.items():
@@ -523,7 +527,7 @@ def test_at_a_terminal_it_asks_for_what_is_not_given(tmp_path: Path, capsys) -> 
 
 @pytest.mark.whole
 def test_with_a_shipped_agent_given_it_asks_nothing(tmp_path: Path) -> None:
-    root = repository(tmp_path, {})
+    root = repository(tmp_path, {"Makefile": "test:\n\ttest -d .\n"})
     words = ("init", "helper", "--from", "builtin/minimal")
     assert "Template" not in at_terminal(*words, cwd=root, TERM="dumb")
     assert (root / ".agent/helper/agent.json").exists()

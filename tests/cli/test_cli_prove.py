@@ -115,7 +115,7 @@ def test_nothing_of_a_change_runs_in_a_sandbox_with_a_hole(
     folder, ran = repository_of(FIXES["one line"]), Path(os.environ["RUNNER_TEMP"]).parent / "ran"
     monkeypatch.setenv("ACTIONS_RUNTIME_TOKEN", "runtime-token-0123456789")
     monkeypatch.setattr(
-        "stepflow.modes.prove.toolbox_options",
+        "stepflow.run.workspace.toolbox_options",
         lambda request: replace(toolbox_options(request), disabled_layers=frozenset({"environment"})),
     )
     words = ["--repo", str(folder), "--command", f"touch {ran}; echo it ran", "--isolation", "best-effort"]

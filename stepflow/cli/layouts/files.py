@@ -29,7 +29,7 @@ _MARKS = {
 #: Folders of other people's code.
 _FOREIGN = frozenset(("node_modules", "vendor", "third_party", "site-packages"))
 #: A string, which stays, a comment, or a comma before a closing bracket.
-_JSONC = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/|,(?=\s*[}\]])', re.DOTALL)
+_JSONC = re.compile(r'("(?>(?:\\.|[^"\\\n])*)"?)|//[^\n]*|/\*.*?(?:\*/|\Z)|,(?=\s*+[}\]])', re.DOTALL)
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,13 @@ PURPOSES = {
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 _INCLUDE = re.compile(r"^(?:-|s)?include[ \t]+([^#\n]+)", re.MULTILINE)
 _RULE = re.compile(
-    r"^(?P<targets>[^\s#:=][^#:=]*?)[ \t]*(?:&:|::?)(?![:=])(?P<rest>[^\n]*)\n?"
+    r"^ *+(?P<targets>[^\s#:=&][^#:=&\n]*+)(?:&:|::?)(?![:=])(?P<rest>[^\n]*)\n?"
     r"(?P<recipe>(?:(?:\t| {2,}|[ \t]*#)[^\n]*\n?|[ \t]*\n)*)",
     re.MULTILINE,
 )
 #: What a variable is for one target alone, which is no prerequisite.
 _VALUE = re.compile(r"[ \t]*(?:(?:export|override|private|unexport)[ \t]+)*[\w.-]+[ \t]*[:+?!]*=")
-_DEFINE = re.compile(r"^(?:override[ \t]+)?define\b.*?^endef\b", re.MULTILINE | re.DOTALL)
+_DEFINE = re.compile(r"^(?:override[ \t]+)?define\b.*?(?:^endef\b|\Z)", re.MULTILINE | re.DOTALL)
 _PREFIX = re.compile(r"^\.RECIPEPREFIX[ \t]*:?=[ \t]*(\S)", re.MULTILINE)
 _MOST_INCLUDED = 50
 

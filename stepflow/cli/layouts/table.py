@@ -93,7 +93,7 @@ def _php_setup(repository: RepositoryFiles, _text: str) -> Iterator[str]:
 
 def _elixir_setup(repository: RepositoryFiles, _text: str) -> Iterator[str]:
     """Without dependencies, mix needs no package manager."""
-    if re.search(r"^\s+\{:", repository.text("mix.exs"), re.M):
+    if re.search(r"^[ \t]+\{:", repository.text("mix.exs"), re.M):
         yield "mix local.hex --force && mix local.rebar --force && mix deps.get"
 
 
