@@ -108,7 +108,7 @@ def command(runner: str, url: str, folder: Path) -> list[str]:
         return [str(PEERS_PYTHON), str(ROOT / "bench" / "peers" / PROGRAMS[runner]), url, str(folder)]
     isolation = "required" if os.getuid() == 0 else "best-effort"
     options = [f"--repo={folder / 'checkout'}", f"--run-folder={folder / 'run'}", f"--isolation={isolation}"]
-    options += [f"--anthropic-base-url={url}", "--boundary=dry-run", "--limits=usd=1000", "--json"]
+    options += [f"--model=base-url={url}", "--boundary=dry-run", "--limits=usd=1000", "--json"]
     return [str(BIN / "stepflow"), "run", AGENT, "--in-place", *options]
 
 

@@ -160,7 +160,7 @@ def open_world(root: Path, *, git_port: int = 0) -> Iterator[World]:
         github = stack.enter_context(GitHubServer(state, TOKEN, web_url=git_server.url))
         inputs = {
             "anthropic-api-key": MODEL_KEY,
-            "anthropic-base-url": model.url,
+            "model": {"base-url": model.url},
             "github-token": TOKEN,
             "read-token": TOKEN,
             "on-failure": "comment",

@@ -159,7 +159,7 @@ def read_trigger(runner: Runner) -> Trigger | Skip:
     shipped = (runner.inputs.agent or "").removeprefix(builtin.PREFIX)
     agents = (
         ()
-        if ANY_NAME not in runner.inputs.trigger_labels
+        if ANY_NAME not in runner.inputs.start.labels
         else (*find_agents(agents_folder(*find_repository(runner))), shipped)
     )
     event = read_event(runner.event)

@@ -162,7 +162,7 @@ class BeyondCap(Refused):
 
 
 def check_actor(github: GitHub, settings: BoundarySettings, approver: Permission = Permission.NONE) -> str | None:
-    """Say why nothing may be written, or return None. A bot in `allow-bots` needs no permission, but only a person can
+    """Say why nothing may be written, or return None. A bot in `start.bots` needs no permission, but only a person can
     be the `approver` of a step."""
     actor = settings.actor
     if not actor:
@@ -172,7 +172,7 @@ def check_actor(github: GitHub, settings: BoundarySettings, approver: Permission
         return f"No run was started: {actor} is a bot, and only people approve or reject a plan."
     if is_bot:
         refusal = (
-            f"Nothing was written: {actor}, which triggered the run, is a bot that `allow-bots` does not name. Add it "
+            f"Nothing was written: {actor}, which triggered the run, is a bot that `start.bots` does not name. Add it "
             "there if it may write."
         )
         return None if is_named(actor, settings.allow_bots) else refusal
@@ -186,14 +186,14 @@ def check_actor(github: GitHub, settings: BoundarySettings, approver: Permission
         )
     refusal = (
         f"Nothing was written: {actor}, who triggered the run, has the permission '{permission}' on "
-        f"{settings.repository}, and `min-permission` requires '{settings.min_permission}'. Let somebody with that "
-        "permission trigger the run, or lower `min-permission`."
+        f"{settings.repository}, and `start.min-permission` requires '{settings.min_permission}'. Let somebody with "
+        "that permission trigger the run, or lower `start.min-permission`."
     )
     return refusal if permission.rank < settings.min_permission.rank else None
 
 
 def is_named(actor: str, allowed: tuple[str, ...]) -> bool:
-    """Whether `allow-bots` names this account."""
+    """Whether `start.bots` names this account."""
     names = {name.strip().removesuffix("[bot]").casefold() for name in allowed}
     return actor.removesuffix("[bot]").casefold() in names
 

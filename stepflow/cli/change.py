@@ -30,7 +30,7 @@ from stepflow.sandbox.host_git import ask_git
 
 #: Inputs that the user sets: how the command is run.
 PROVE_INPUTS = (
-    *("limits", "isolation", "network", "allowed-hosts", "setup", "apt-packages", "pass-env"),
+    *("limits", "isolation", "network", "setup", "apt-packages", "pass-env"),
     "working-directory",
 )
 

@@ -60,7 +60,6 @@ def execute_demo(arguments: argparse.Namespace) -> int:
     inputs = read_inputs(
         {
             "agent": "fixer",
-            "provider": "scripted",
             "scenario": str(folder / "scenario.yaml"),
             "boundary": "dry-run",
             "isolation": "best-effort",

@@ -26,8 +26,8 @@ from stepflow.run.start.trigger import Trigger
 
 #: Inputs that the user sets for an eval. A case sets the issue.
 INPUTS = (
-    *("provider", "model", "scenario", "anthropic-api-key", "anthropic-base-url", "anthropic-workload-identity"),
-    *("limits", "isolation", "network", "allowed-hosts", "setup", "apt-packages", "pass-env", "mcp-secrets"),
+    *("model", "scenario", "anthropic-api-key"),
+    *("limits", "isolation", "network", "setup", "apt-packages", "pass-env", "mcp-secrets"),
     *("working-directory", "run-folder", "allow", "read-token", "github-api-url", "github-server-url"),
 )
 #: Characters of a message.

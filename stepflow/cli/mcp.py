@@ -27,7 +27,7 @@ from stepflow.run.workspace import remote_access, toolbox_in_copy
 
 #: The inputs that the servers get, as in a run.
 INPUTS = (
-    *("isolation", "network", "allowed-hosts", "setup", "apt-packages", "pass-env", "mcp-secrets"),
+    *("isolation", "network", "setup", "apt-packages", "pass-env", "mcp-secrets"),
     *("working-directory", "ca-certificates"),
 )
 

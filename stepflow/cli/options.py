@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import get_args, get_origin
@@ -16,9 +17,8 @@ from pydantic.fields import FieldInfo
 from stepflow.definition.builtin import BUILTIN, PREFIX
 from stepflow.definition.folder import find_agents
 from stepflow.domain.json import JsonObject, compact
-from stepflow.domain.words import Permission
 from stepflow.errors import InputError
-from stepflow.run.start.input_values import InputMap, known_keys
+from stepflow.run.start.input_values import InputMap, known_keys, parse_yaml_map
 from stepflow.run.start.inputs import Inputs, read_inputs
 from stepflow.run.start.policy import VARIABLE
 from stepflow.run.start.server import VARIABLES, read_addresses
@@ -29,13 +29,13 @@ OWN_FORM = frozenset({"agent", "mode", "host", "issue", "many-issues", "policy"}
 
 #: The first input of each group, as in action.yml, and the name of the group in the help.
 GROUPS = {
-    "checks": "what runs",
-    "provider": "the model",
-    "limits": "limits, checked before each turn",
-    "github-token": "GitHub",
+    "checks": "what most people need",
+    "start": "what runs",
+    "model": "the model",
+    "boundary": "GitHub",
     "isolation": "the sandbox of tools and validators",
-    "resume": "the run",
-    "otel-endpoint": "telemetry",
+    "base-checks": "the run",
+    "ca-certificates": "your infrastructure",
     "prove": "proof of fix",
     "github-api-url": "GitHub's server, recording, and output",
 }
@@ -46,11 +46,8 @@ SECRETS = {
     "github-token": "GITHUB_TOKEN",
     "read-token": "STEPFLOW_READ_TOKEN",
     "mcp-secrets": "STEPFLOW_MCP_SECRETS",
-    "otel-headers": "STEPFLOW_OTEL_HEADERS",
+    "telemetry": "STEPFLOW_TELEMETRY",
 }
-
-#: Values of a type that an input does not accept: someone without permission to read cannot start anything.
-NOT_ACCEPTED = {"min-permission": Permission.NONE}
 
 #: A key of a map and its value. A dot in the key leads into a map: `headers.Authorization=…`.
 _PAIR = re.compile(r"(?P<key>[A-Za-z_][\w-]*)(?:\.(?P<inner>[\w-]+))?=(?P<value>.*)", re.DOTALL)
@@ -122,6 +119,8 @@ def _help(name: str, field: FieldInfo) -> str:
         default = str(default).lower() if default else ""
     elif isinstance(default, tuple):
         default = ", ".join(default)
+    elif isinstance(default, InputMap):
+        default = ""
     notes = [f"default: {default}"] if default else []
     notes += [f"or set {variable}"] if (variable := {**SECRETS, **VARIABLES}.get(name)) else []
     return (f"{text} ({'; '.join(notes)})" if notes else text).replace("%", "%%")
@@ -130,7 +129,7 @@ def _help(name: str, field: FieldInfo) -> str:
 def _metavar(name: str, field: FieldInfo) -> str:
     kinds = tuple(_kinds(field.annotation))
     if choices := next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, StrEnum)), None):
-        return f"{{{','.join(choice for choice in choices if choice is not NOT_ACCEPTED.get(name))}}}"
+        return f"{{{','.join(choices)}}}"
     if _map_kind(field) is not None:
         return "KEY=VALUE"
     return "BOOL" if bool in kinds else "N" if int in kinds else name.rpartition("-")[2].upper()
@@ -149,12 +148,16 @@ def _keys(kind: type[object]) -> tuple[str, ...]:
 def _read_map(name: str, kind: type[object], texts: Sequence[str]) -> str | JsonObject:
     """Return the map that `key=value` texts form, or the only text, which may be YAML."""
     pairs = [_PAIR.fullmatch(text) for text in texts]
-    if issubclass(kind, InputMap) and kind.text_key:
-        pairs = [pair if pair and pair["key"] in known_keys(kind) else None for pair in pairs]
+    text_key = kind.text_key if issubclass(kind, InputMap) else ""
+    if text_key:
+        pairs = [pair if pair and pair["key"] in _keys(kind) else None for pair in pairs]
     if len(texts) == 1 and not pairs[0]:
         return texts[0]
     values: JsonObject = {}
-    for pair in pairs:
+    for text, pair in zip(texts, pairs, strict=True):
+        if not pair and text_key:
+            values[text_key] = text
+            continue
         if not pair:
             raise InputError(
                 f"--{name} is given more than once, and not as key=value each time.",
@@ -175,8 +178,20 @@ def _take_flags(arguments: argparse.Namespace) -> JsonObject:
         value = getattr(arguments, name.replace("-", "_"), None)
         if value is not None:
             kind = _map_kind(field)
-            given[name] = _read_map(name, kind, value) if kind is not None else value
+            given[name] = _add_variable(name, _read_map(name, kind, value)) if kind is not None else value
     return given
+
+
+def _add_variable(name: str, given: str | JsonObject) -> str | JsonObject:
+    """Return the keys from flags with the other keys of the map in the input's variable."""
+    text = os.environ.get(SECRETS.get(name, ""), "")
+    if isinstance(given, str) or not text:
+        return given
+    with suppress(ValueError):
+        known = parse_yaml_map(text)
+        return {**known, **given} if isinstance(known, dict) else given
+    # Reading the inputs says what is wrong with it.
+    return text
 
 
 def _kinds(annotation: object) -> Iterator[object]:

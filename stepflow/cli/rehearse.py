@@ -21,7 +21,7 @@ from stepflow.run.clock import Cancellation
 
 #: Inputs that the user sets for a rehearsal. The scenario sets everything else.
 INPUTS = (
-    *("limits", "isolation", "network", "allowed-hosts", "setup", "apt-packages", "pass-env", "mcp-secrets"),
+    *("limits", "isolation", "network", "setup", "apt-packages", "pass-env", "mcp-secrets"),
     *("working-directory", "run-folder", "allow"),
 )
 NOT_WRITABLE = "Name a file in a folder that is there and that you may write to."

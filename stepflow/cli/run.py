@@ -262,7 +262,7 @@ def _resumed_request(folder: Path, started: RunStarted, programs: tuple[Path, ..
             f"The repository of the run, {root}, is not there.",
             hint=f"Where it is now, use `stepflow run {started.agent} --repo DIR --resume {folder}`.",
         )
-    secrets = {name: os.environ.get(variable, "") for name, variable in SECRETS.items()}
+    secrets = {name: os.environ[variable] for name, variable in SECRETS.items() if os.environ.get(variable)}
     known = {in_dashes(name) for name in Inputs.model_fields}
     options = {name: value for name, value in started.options.items() if value is not None and name in known}
     policy = os.environ.get(VARIABLE, "")

@@ -44,7 +44,7 @@ def add_show_arguments(parser: argparse.ArgumentParser) -> None:
         "--otlp",
         metavar="FILE|URL",
         help="write its OpenTelemetry trace and metrics to a file, or send them to a collector, with the headers in "
-        "STEPFLOW_OTEL_HEADERS",
+        "STEPFLOW_TELEMETRY",
     )
     how_many = parser.add_mutually_exclusive_group()
     how_many.add_argument(
@@ -142,7 +142,7 @@ def _positive(text: str) -> int:
 
 def export_run(folder: Path, target: str) -> None:
     """Send the trace and the metrics of the whole run to a collector, or write them to a file as OTLP JSON. Prompts and
-    answers are included if the run's own input `otel-content` was true."""
+    answers are included if the run's own input `telemetry.content` was true."""
     # Imported here because a timeline needs none of it.
     from stepflow.cli.options import SECRETS  # noqa: PLC0415
     from stepflow.run.ending import read_trace, send_to_collector  # noqa: PLC0415
@@ -156,7 +156,9 @@ def export_run(folder: Path, target: str) -> None:
     if not target.startswith(("http://", "https://")):
         _write_otlp(trace, Path(target))
         return
-    inputs = read_inputs({"otel-endpoint": target, "otel-headers": os.environ.get(SECRETS["otel-headers"], "")})
+    inputs = read_inputs({"telemetry": os.environ.get(SECRETS["telemetry"], "")})
+    telemetry = inputs.telemetry.model_copy(update={"endpoint": target})
+    inputs = inputs.model_copy(update={"telemetry": telemetry})
     check_collector(inputs)
     connection = proxy_config_of(inputs, os.environ, Path.cwd()).connection_to(target)
     if problem := send_to_collector(lambda: trace, inputs, connection, whole=True):

@@ -82,7 +82,7 @@ class HostRequests:
 
 @dataclass(frozen=True, kw_only=True)
 class HostsRequested:
-    """Hosts that the sandbox requested with `network: allow` since the previous event of this kind, and how often."""
+    """Hosts that the sandbox requested where hosts are listed, since the previous event of this kind, and how often."""
 
     hosts: list[HostRequests]
     event: Literal["hosts_requested"] = "hosts_requested"

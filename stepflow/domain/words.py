@@ -208,7 +208,7 @@ class Progress(StrEnum):
 
 
 class StartEvent(StrEnum):
-    """An event that starts the agent that the input `agent` names, where the input `start-on` lists it."""
+    """An event that starts the agent that the input `agent` names, where the input `start.events` lists it."""
 
     ISSUES_OPENED = "issues.opened"
     ISSUES_REOPENED = "issues.reopened"

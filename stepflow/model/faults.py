@@ -20,8 +20,8 @@ from stepflow.model.models import HINTS, Service, find_remedy, hint_for, is_tran
 #: Exceptions that a call can raise. Any other exception from the adapter is a bug in stepflow.
 CALL_ERRORS = (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError)
 
-_NETWORK_HINT = "Check the address (`anthropic-base-url`, or the provider's region) and the network of the runner."
-_BROKEN_HINT = "If it keeps happening, check that `anthropic-base-url` leads to a server that speaks the Messages API."
+_NETWORK_HINT = "Check the address (`model.base-url`, or the provider's region) and the network of the runner."
+_BROKEN_HINT = "If it keeps happening, check that `model.base-url` leads to a server that speaks the Messages API."
 _SLOW_HINT = "If it keeps happening, choose a faster `model`, or let the step answer in less."
 #: The second row has their names in a Bedrock stream.
 _TRANSIENT_TYPES = frozenset(
@@ -124,7 +124,7 @@ def _hint(error: anthropic.APIStatusError, service: Service, *, key_worked: bool
     if error.error_code in _SPENDING_CODES:
         return HINTS[402]
     if service.is_anthropic and error.type is None and not is_transient_status(status):
-        return "No API error came back: check that `anthropic-base-url` leads to a server that speaks the Messages API."
+        return "No API error came back: check that `model.base-url` leads to a server that speaks the Messages API."
     hint = hint_for(status, _message_of(error), service.hints)
     return _KEY_WORKED if key_worked and status in _KEY_STATUSES and hint == HINTS[status] else hint
 
@@ -140,8 +140,7 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 _FEDERATION_HINT = (
-    "Check the ids in the input `anthropic-workload-identity`, "
-    "and that the rule matches the claims of this job's token."
+    "Check the ids in `model.workload-identity`, and that the rule matches the claims of this job's token."
 )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import httpx2
 
 ANTHROPIC_URL = "https://api.anthropic.com"
-_NO_KEY = "Give it a secret of the repository, or use `provider: scripted` with a `scenario`."
+_NO_KEY = "Give it a secret of the repository, or use a `scenario`."
 _IDENTITY_HINTS = MappingProxyType(
     {
         401: "The token that the federation rule gave was refused: check the rule and its service account.",
@@ -93,7 +93,7 @@ class WorkloadIdentity:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelAccess:
-    """The action's inputs of the group "model" that locate the model, and `login`: the related variables of the
+    """The action's inputs that locate the model, and `login`: the related variables of the
     environment.
 
     If `base_url` is None, the service's own address is used.
@@ -126,8 +126,8 @@ def find_login(access: ModelAccess) -> Login:
     """Return the login that the inputs and the environment provide for this provider."""
     if access.identity and access.provider is not Provider.ANTHROPIC:
         raise InputError(
-            f"The input anthropic-workload-identity logs in to the Anthropic API, not to provider {access.provider}.",
-            hint=f"Leave them out, or leave `provider` out. See {GUIDE}.",
+            f"The input model.workload-identity logs in to the Anthropic API, not to provider {access.provider}.",
+            hint=f"Leave them out, or leave `model.provider` out. See {GUIDE}.",
         )
     match access.provider:
         case Provider.ANTHROPIC:
@@ -175,7 +175,7 @@ def _read_identity(access: ModelAccess, identity: WorkloadIdentity) -> Login:
     """Read the job's identity, which Anthropic's workload identity federation exchanges for a token."""
     if access.api_key:
         raise InputError(
-            "Both anthropic-api-key and anthropic-workload-identity are given, and only one of them can log in.",
+            "Both anthropic-api-key and model.workload-identity are given, and only one of them can log in.",
             hint="Leave the key out: the workload identity replaces it.",
         )
     url, bearer = access.given(TOKEN_URL), access.given(TOKEN_BEARER)
@@ -265,7 +265,7 @@ def _read_foundry_login(access: ModelAccess) -> Login:
     resource = access.given("ANTHROPIC_FOUNDRY_RESOURCE")
     key, token = access.given("ANTHROPIC_FOUNDRY_API_KEY"), access.given("ANTHROPIC_FOUNDRY_AUTH_TOKEN")
     missing = {
-        "a resource (ANTHROPIC_FOUNDRY_RESOURCE, or its address in anthropic-base-url)": not resource
+        "a resource (ANTHROPIC_FOUNDRY_RESOURCE, or its address in model.base-url)": not resource
         and not access.base_url,
         "credentials (ANTHROPIC_FOUNDRY_API_KEY or ANTHROPIC_FOUNDRY_AUTH_TOKEN)": not key and not token,
     }
@@ -406,7 +406,7 @@ def check_base_url(url: str) -> str:
     if problem := address_problem(url, secret="the model key"):  # noqa: S106 - what it is called
         shown = url.rsplit("@", maxsplit=1)[-1]
         raise InputError(
-            f"The input `anthropic-base-url` ({shown!r}) cannot be used: {problem}.",
+            f"The input `model.base-url` ({shown!r}) cannot be used: {problem}.",
             hint="Give an address that begins with https://, or with http:// on this machine, and leave out /v1 "
             "(for Vertex keep it).",
         )

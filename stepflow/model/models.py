@@ -153,9 +153,9 @@ HINTS = MappingProxyType(
         401: "Check the secret behind the input `anthropic-api-key`: it must be a valid key of this service.",
         402: _PAY,
         403: "The key may not use this model or service: give another `anthropic-api-key` or another `model`.",
-        404: "Check the input `model`, the step's `model` and `anthropic-base-url` (it must not end in /v1).",
+        404: "Check the input `model`, the step's `model` and `model.base-url` (it must not end in /v1).",
         413: "The conversation is too large for one request: let the step read less, or split it into two steps.",
-        422: "The service does not know a part of the request: check `anthropic-base-url` and `model`.",
+        422: "The service does not know a part of the request: check `model.base-url` and `model`.",
         429: "Run fewer agents at once, or raise the rate limit of the account that the key belongs to.",
     }
 )

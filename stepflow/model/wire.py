@@ -304,7 +304,7 @@ def _read_turn(answer: JsonObject, *, model: str, paid: Mapping[str, Any]) -> Mo
     if reason not in set(StopReason):
         return ModelFault(
             reason=f"The model stopped for a reason that this version does not know: {reason!r}.",
-            hint="Use a newer release of the action, or check that `anthropic-base-url` speaks the Messages API.",
+            hint="Use a newer release of the action, or check that `model.base-url` speaks the Messages API.",
             **paid,
         )
     stop_reason = StopReason(reason)

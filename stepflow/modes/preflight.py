@@ -96,7 +96,7 @@ def _checks(request: RunRequest, cancellation: Cancellation, note: Callable[[str
         yield from guard_rows("run arguments", lambda: _arguments(request, agent))
         yield from guard_rows("mcp-secrets", lambda: _mcp_secrets(request, agent))
         yield from _telemetry(request.inputs)
-        if request.inputs.provider is Provider.SCRIPTED:
+        if request.inputs.model.provider is Provider.SCRIPTED:
             yield from guard_rows("model", lambda: _check_script(request))
         else:
             models = _models(request, agent)
@@ -168,7 +168,7 @@ def _tools(agent: AgentDefinition) -> Iterator[PreflightCheck]:
 def _ladders(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:
     """Show the models of each step and their effort, if the agent configures a ladder or an effort."""
     check_effort(agent, request.inputs)
-    ladders = agent.ladders(request.inputs.model)
+    ladders = agent.ladders(request.inputs.model.name)
     has_ladder = any(len(ladder.rungs) > 1 for ladder in ladders.values())
     if has_ladder or any(agent.steps[step_id].effort or ladder.rungs[0].effort for step_id, ladder in ladders.items()):
         shown = {
@@ -179,7 +179,7 @@ def _ladders(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightC
 
 
 def _rung(request: RunRequest, rung: Rung, effort: Effort | None) -> str:
-    shown = f"{resolve_model(rung.model, request.inputs.provider)}: {rung.effort or effort or 'its default'}"
+    shown = f"{resolve_model(rung.model, request.inputs.model.provider)}: {rung.effort or effort or 'its default'}"
     return f"after a refusal {shown}" if rung.fallback else shown
 
 
@@ -267,10 +267,11 @@ def _mcp_secrets(request: RunRequest, agent: AgentDefinition) -> Iterator[Prefli
 
 
 def _telemetry(inputs: Inputs) -> Iterator[PreflightCheck]:
-    if inputs.otel_endpoint:
-        headers = f" with {', '.join(inputs.otel_headers)}" if inputs.otel_headers else ""
-        content = "prompts and answers included" if inputs.otel_content else "without prompts and answers"
-        detail = f"sent to {inputs.otel_endpoint}{headers} at the end, {content}; whether it answers is not tried"
+    telemetry = inputs.telemetry
+    if telemetry.endpoint:
+        headers = f" with {', '.join(telemetry.headers)}" if telemetry.headers else ""
+        content = "prompts and answers included" if telemetry.content else "without prompts and answers"
+        detail = f"sent to {telemetry.endpoint}{headers} at the end, {content}; whether it answers is not tried"
         yield ok("telemetry", detail)
 
 
@@ -384,8 +385,8 @@ def _check_script(request: RunRequest) -> Iterator[PreflightCheck]:
 
 def _models(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...]:
     """Return every model that a step may use."""
-    rungs = (rung for ladder in agent.ladders(request.inputs.model).values() for rung in ladder.rungs)
-    return tuple(dict.fromkeys(resolve_model(rung.model, request.inputs.provider) for rung in rungs))
+    rungs = (rung for ladder in agent.ladders(request.inputs.model.name).values() for rung in ladder.rungs)
+    return tuple(dict.fromkeys(resolve_model(rung.model, request.inputs.model.provider) for rung in rungs))
 
 
 def _reachable(request: RunRequest, models: tuple[str, ...]) -> Iterator[PreflightCheck]:
@@ -403,7 +404,7 @@ def _reachable(request: RunRequest, models: tuple[str, ...]) -> Iterator[Preflig
 
 def _check_prices(request: RunRequest, agent: AgentDefinition, models: tuple[str, ...]) -> Iterator[PreflightCheck]:
     check_budget(agent, request.inputs)
-    unpriced = [model for model in models if not is_priced(model, request.inputs.provider)]
+    unpriced = [model for model in models if not is_priced(model, request.inputs.model.provider)]
     if unpriced:
         tokens = f"limits.tokens ({request.inputs.limits.tokens:,}) applies instead of limits.usd"
         yield warning("price", f"of {', '.join(unpriced)} unknown; {tokens}")

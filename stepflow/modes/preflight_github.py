@@ -48,7 +48,7 @@ def _read(request: RunRequest, agent: AgentDefinition | None, token: str) -> Ite
         issue = guard_rows("issue", lambda: _issue(request, agent, reader)) if agent else ()
         there = reader.labels()
         signatures = tuple(_signatures(request, agent, reader))
-    held = f"{request.trigger.actor} has `{request.inputs.min_permission}` or more"
+    held = f"{request.trigger.actor} has `{request.inputs.start.min_permission}` or more"
     yield failed_row("actor", refusal, Outcome.REFUSED) if refusal else ok("actor", held)
     yield from issue
     yield _labels(request, agent, {name.casefold() for name in there})
@@ -82,7 +82,7 @@ def _signatures(request: RunRequest, agent: AgentDefinition | None, reader: GitH
 
 def _labels(request: RunRequest, agent: AgentDefinition | None, there: set[str]) -> PreflightCheck:
     agent_name = agent.name if agent else request.trigger.agent
-    triggers = (label_of(agent_name, pattern) for pattern in request.inputs.trigger_labels)
+    triggers = (label_of(agent_name, pattern) for pattern in request.inputs.start.labels)
     wanted = dict.fromkeys((*triggers, *(agent.github.labels.completion.add if agent else ())))
     if missing := [name for name in wanted if name.casefold() not in there]:
         return warning("labels", f"not in the repository, see {_address(request)}/labels: {', '.join(missing)}")

@@ -39,7 +39,7 @@ from stepflow.run.workspace import (
 from stepflow.sandbox.change import ChangeRepository, read_range
 from stepflow.sandbox.workspace import make_empty_workspace, temporary_folder
 
-_NETWORKS = {Network.FULL: "open", Network.ALLOW: "open to `allowed-hosts` alone", Network.NONE: "closed"}
+_NETWORKS = {Network.FULL: "open", Network.ALLOW: "open to the listed hosts alone", Network.NONE: "closed"}
 
 
 def prove(
@@ -63,7 +63,7 @@ def prove(
         with cancellation.obeyed():
             repository = ChangeRepository(folder / "change", request.root)
             base, head = read_range(request.root, commits)
-            note(f"the change {base[:12]}..{head[:12]}, with the network {_NETWORKS[request.inputs.network]}")
+            note(f"the change {base[:12]}..{head[:12]}, with the network {_NETWORKS[request.inputs.network.reach]}")
             files = request.copied_files
             for line in filter(None, (files.announce(folder), files.describe_withheld())):
                 note(line)

@@ -300,7 +300,7 @@ def _request_of(request: RunRequest, listed: Listed, *, first: bool = True) -> R
     GitHub would need. Packages are already there once the first run has installed them."""
     played = {
         "agent": listed.agent,
-        "provider": Provider.SCRIPTED,
+        "model": request.inputs.model.model_copy(update={"provider": Provider.SCRIPTED}),
         "scenario": listed.file,
         "boundary": BoundaryMode.DRY_RUN,
         "limits": request.inputs.limits.of_one_run(),

@@ -21,6 +21,7 @@ from stepflow.domain.effect import (
     SuggestionsTried,
 )
 from stepflow.domain.flow import RunState, advance
+from stepflow.domain.json import value_at
 from stepflow.domain.proof import Proof
 from stepflow.domain.reports.report import CheckResult, HistoryEntry, ModelChange, RunReport, ValidatorRun
 from stepflow.domain.run import ImagesRead
@@ -323,7 +324,7 @@ def _with_more(report: RunReport, read: Reading) -> RunReport:
     if started := read.last(events.RunStarted):
         report = replace(
             report,
-            provider=str(started.options.get("provider", "")),
+            provider=str(value_at(started.options, "model.provider") or ""),
             follow_up=started.follow_up,
             reviewed=started.reviewed,
             guidance=tuple(started.guidance),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from stepflow.domain import event as events
 from stepflow.domain.flow import RunState, advance, fold
-from stepflow.domain.json import JsonObject
+from stepflow.domain.json import JsonObject, value_at
 from stepflow.domain.run import Limits
 from stepflow.domain.text import cut, minutes, usd
 from stepflow.domain.words import Intent
@@ -203,8 +203,7 @@ class RunLog:
 
 def _limits_of(started: events.RunStarted, began: float) -> Limits:
     """Return the limits of a run that another process drives, from its options."""
-    limits = started.options.get("limits")
-    options = (limits.get(name) if isinstance(limits, dict) else None for name in LIMITS_SHOWN)
+    options = (value_at(started.options, f"limits.{name}") for name in LIMITS_SHOWN)
     usd_most, tokens, minutes = (float(each) if isinstance(each, int | float) else None for each in options)
     return Limits(
         iterations=started.max_iterations,

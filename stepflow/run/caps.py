@@ -92,7 +92,7 @@ def check_caps(request: RunRequest, agent: AgentDefinition, now: float, *, is_re
         as_writer = boundary_settings(replace(request, anyone_may_start=False))
         is_stranger = agent.anyone_may_start and check_actor(reader, as_writer) is not None
         lacks_cap = inputs.limits.usd_per_day is None or inputs.limits.runs_per_person_per_day is None
-        if is_stranger and lacks_cap and inputs.provider is not Provider.SCRIPTED:
+        if is_stranger and lacks_cap and inputs.model.provider is not Provider.SCRIPTED:
             raise InputError(
                 f"Anyone may start {agent.name}, so its workflow must set the limits `usd-per-day` and "
                 "`runs-per-person-per-day`.",
@@ -193,7 +193,7 @@ def describe_reached_cap(inputs: Inputs, agent: AgentDefinition, trigger: Trigge
     costs = {(by, issue): cost for (by, issue, its), cost in past.costs.items() if its == name}
     said = {issue: cost.runs for (by, issue), cost in costs.items() if by == marker_word(agent.name)}
     silent = Counter(start.issue for start in admitted) - Counter(said)
-    budget = 0.0 if inputs.provider is Provider.SCRIPTED else inputs.budget(agent)
+    budget = 0.0 if inputs.model.provider is Provider.SCRIPTED else inputs.budget(agent)
     spent, kept = sum(cost.cost.usd for cost in costs.values()), silent.total() * budget
     if spent + kept + budget <= cap:
         return ""
@@ -221,16 +221,16 @@ def find_starts(
         by_member = isinstance(each, IssueEvent) and each.author != each.opened_by
         return by_member or agent.anyone_may_start or each.association in TRUSTED_ASSOCIATIONS
 
-    for issue in filter(may_start, issues if StartEvent.ISSUES_OPENED in inputs.start_on else ()):
+    for issue in filter(may_start, issues if StartEvent.ISSUES_OPENED in inputs.start.events else ()):
         yield _start(StartEvent.ISSUES_OPENED, issue, issue.number, issue.number)
     for comment in filter(may_start, comments):
         is_on_issue = "/pull/" not in comment.url
         if is_on_issue and _starts_agent(comment, inputs, agent):
             yield _start(COMMENT, comment, comment.id, comment.issue)
     for event in filter(may_start, events):
-        kind, labels = f"issues.{event.event}", [label_of(agent.name, each) for each in inputs.trigger_labels]
+        kind, labels = f"issues.{event.event}", [label_of(agent.name, each) for each in inputs.start.labels]
         by_label = event.event == "labeled" and event.label.casefold() in map(str.casefold, labels)
-        if by_label or (kind in inputs.start_on and is_assigned(event.event, event.assignee, inputs)):
+        if by_label or (kind in inputs.start.events and is_assigned(event.event, event.assignee, inputs)):
             yield _start(kind, event, event.id, event.issue)
 
 
@@ -262,7 +262,7 @@ def _day_of(each: Dated) -> tuple[str, str]:
 
 
 def _is_person_or_named(each: Dated, inputs: Inputs) -> bool:
-    return not each.is_by_bot or is_named(each.author, inputs.allow_bots)
+    return not each.is_by_bot or is_named(each.author, inputs.start.bots)
 
 
 def _start(kind: str, each: OpenedIssue | IssueComment | IssueEvent, number: int, issue: int) -> RunStart:

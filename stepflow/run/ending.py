@@ -263,11 +263,13 @@ def _lines_of(journal: Path) -> int:
 def send_run(request: RunRequest) -> Iterator[str]:
     """Send the run's trace and metrics to the collector of the inputs, if there is one. Yields a warning if that
     fails, and changes nothing about the run."""
-    if request.inputs.otel_endpoint and (request.folder / JOURNAL).exists():
-        build = partial(read_trace, request.folder, content=request.inputs.otel_content, redact=request.redactor)
-        connection = request.proxy_config.connection_to(request.inputs.otel_endpoint)
+    if request.inputs.telemetry.endpoint and (request.folder / JOURNAL).exists():
+        build = partial(read_trace, request.folder, content=request.inputs.telemetry.content, redact=request.redactor)
+        connection = request.proxy_config.connection_to(request.inputs.telemetry.endpoint)
         if problem := send_to_collector(build, request.inputs, connection, whole=False):
-            message = f"[Telemetry] The run could not be sent to {request.inputs.otel_endpoint}: {problem.rstrip('.')}."
+            message = (
+                f"[Telemetry] The run could not be sent to {request.inputs.telemetry.endpoint}: {problem.rstrip('.')}."
+            )
             yield request.redactor(message)
 
 
@@ -281,10 +283,10 @@ def send_to_collector(
     from stepflow.telemetry.export import Collector, send_telemetry  # noqa: PLC0415
 
     collector = Collector(
-        endpoint=inputs.otel_endpoint or "",
+        endpoint=inputs.telemetry.endpoint or "",
         connection=connection,
         configure=configure_session,
-        headers={name: value.get_secret_value() for name, value in inputs.otel_headers.items()},
+        headers={name: value.get_secret_value() for name, value in inputs.telemetry.headers.items()},
     )
     return send_telemetry(build, collector, whole=whole)
 

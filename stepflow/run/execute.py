@@ -249,7 +249,7 @@ def facts_of(prepared: Prepared) -> RunFacts:
     """Return the facts of the run that are known before the workspace is looked at."""
     request, agent, inputs = prepared.request, prepared.agent, prepared.request.inputs
     structured_output = inputs.structured_output
-    if structured_output is StructuredOutput.AUTO and inputs.provider is Provider.SCRIPTED:
+    if structured_output is StructuredOutput.AUTO and inputs.model.provider is Provider.SCRIPTED:
         # A scripted model follows its scenario, so there is nothing to find out.
         structured_output = StructuredOutput.NATIVE
     return RunFacts(
@@ -257,7 +257,7 @@ def facts_of(prepared: Prepared) -> RunFacts:
         root=str(request.root),
         limits=prepared.limits,
         nonce=prepared.resumed_run.started.nonce if prepared.resumed_run else secrets.token_hex(12),
-        model=inputs.model,
+        model=inputs.model.name,
         repository=request.repository,
         issue=prepared.issue,
         args=prepared.args,

@@ -84,7 +84,7 @@ def read_subject(request: RunRequest, scenario: Scenario | None) -> Subject:
     _demand_write_access_without_read_token(request)
     if known or number is None:
         return Subject(issue=known)
-    if request.inputs.provider is Provider.SCRIPTED:
+    if request.inputs.model.provider is Provider.SCRIPTED:
         # Nobody reads the text in a rehearsal, and a rehearsal needs no network.
         return Subject(issue=Issue(number=number), notes=(f"The text of issue #{number} is not known. {THREE_WAYS}",))
     return _read_anonymously(request, number)
@@ -181,9 +181,9 @@ def _demand_write_access_without_read_token(request: RunRequest, approver: Permi
     """Check the actor without `read-token`, before the model costs anything: the event must prove write access, since
     the token that writes asks nothing before the boundary."""
     inputs = request.inputs
-    demanded = max(inputs.min_permission, approver, key=lambda permission: permission.rank)
+    demanded = max(inputs.start.min_permission, approver, key=lambda permission: permission.rank)
     is_proven = request.trigger.by_writer and demanded.rank <= Permission.WRITE.rank
-    if is_proven or (inputs.provider is Provider.SCRIPTED and approver is Permission.NONE):
+    if is_proven or (inputs.model.provider is Provider.SCRIPTED and approver is Permission.NONE):
         return
     actor = request.trigger.actor
     who = f"{actor}, who triggered the run," if actor else "the person who triggered the run"
@@ -346,7 +346,7 @@ def read_images(
 ) -> tuple[SanitizedText, tuple[IssueImage, ...]]:
     """Read the images of the context, each once, and add a note about those that the model does not see to the
     context. A scripted model gets no images."""
-    if request.inputs.provider is Provider.SCRIPTED:
+    if request.inputs.model.provider is Provider.SCRIPTED:
         return context, ()
     images = _read_addresses(request, issue, context.images)
     unseen = describe_unseen(images)

@@ -70,12 +70,12 @@ LONGEST_LABEL = 150
 LONGEST_FORMS = 4_000
 FORMS = ".github/ISSUE_TEMPLATE"
 KEY_IN_WORKFLOW = (
-    "Pass `anthropic-api-key: ${{ secrets.ANTHROPIC_API_KEY }}`, log in with `anthropic-workload-identity`, or run "
-    "without a model with `provider: scripted`."
+    "Pass `anthropic-api-key: ${{ secrets.ANTHROPIC_API_KEY }}`, log in with `model.workload-identity`, or run "
+    "without a model with a `scenario`."
 )
 KEY_AT_TERMINAL = (
-    "Set ANTHROPIC_API_KEY. Without a key, `stepflow rehearse` plays the agent's scenarios, and `--provider scripted "
-    "--scenario FILE` runs one on an issue."
+    "Set ANTHROPIC_API_KEY. Without a key, `stepflow rehearse` plays the agent's scenarios, and `--scenario FILE` "
+    "runs one on an issue."
 )
 _LARGEST_FORM = 64 * 1024
 
@@ -93,7 +93,7 @@ def add_issue_context(
     if IssueContext.ISSUE_FORMS in wanted:
         parts.append(_section("issue forms", mark, _forms(request, issue)))
     asked = [each for each in (IssueContext.LABELS, IssueContext.SIMILAR_ISSUES) if each in wanted]
-    if asked and token is None and request.inputs.provider is not Provider.SCRIPTED:
+    if asked and token is None and request.inputs.model.provider is not Provider.SCRIPTED:
         warnings.append(f"Without `read-token` the agent is not shown: {', '.join(asked)}.")
     elif asked and token:
         with closing(repository_reader(request, token.get_secret_value())) as reader:
@@ -313,7 +313,7 @@ def load_requested(request: RunRequest) -> AgentDefinition:
         proof=NewCheck(name=PROOF, command=inputs.prove.command, proof=inputs.prove.settings) if inputs.prove else None,
         circumstances=circumstances_of(request),
     )
-    return inputs.policy.narrow_agent(agent, name, inputs.model, inputs.provider) if inputs.policy else agent
+    return inputs.policy.narrow_agent(agent, name, inputs.model.name, inputs.model.provider) if inputs.policy else agent
 
 
 def reviews_pull_requests(request: RunRequest, event: PullRequestEvent) -> bool:
@@ -344,12 +344,12 @@ def run_arguments(
 
 def clock_for(inputs: Inputs) -> Clock:
     """Return the clock that fits the model: a scripted one never needs waiting."""
-    return RehearsalClock() if inputs.provider is Provider.SCRIPTED else SystemClock()
+    return RehearsalClock() if inputs.model.provider is Provider.SCRIPTED else SystemClock()
 
 
 def scenario_of(request: RunRequest) -> Scenario | None:
     """Load the scenario for a scripted model; None for a real one."""
-    if request.inputs.provider is not Provider.SCRIPTED:
+    if request.inputs.model.provider is not Provider.SCRIPTED:
         return None
     if request.inputs.scenario is None:
         raise InputError(
@@ -448,11 +448,11 @@ def open_anthropic(request: RunRequest) -> AnthropicModel:
 def model_access(request: RunRequest) -> ModelAccess:
     """Return the address of the model and the credentials for it, as far as the inputs have them."""
     inputs = request.inputs
-    key, identity = inputs.anthropic_api_key, inputs.anthropic_workload_identity
+    key, identity = inputs.anthropic_api_key, inputs.model.workload_identity
     return ModelAccess(
-        provider=inputs.provider,
+        provider=inputs.model.provider,
         api_key=key.get_secret_value() if key else None,
-        base_url=inputs.anthropic_base_url,
+        base_url=inputs.model.base_url,
         identity=WorkloadIdentity(**identity.model_dump()) if identity else None,
         login=request.login,
     )
@@ -461,10 +461,10 @@ def model_access(request: RunRequest) -> ModelAccess:
 def describe_connections(request: RunRequest, agent: AgentDefinition | None = None) -> Iterator[str]:
     """Yield lines for the log that say how this run's calls reach the network."""
     inputs = request.inputs
-    urls = [address_of(model_access(request))] if inputs.provider is not Provider.SCRIPTED else []
+    urls = [address_of(model_access(request))] if inputs.model.provider is not Provider.SCRIPTED else []
     if inputs.boundary is BoundaryMode.GITHUB or inputs.read_token is not None:
         urls += [inputs.github_api_url, inputs.github_server_url]
-    urls += [inputs.otel_endpoint] if inputs.otel_endpoint else []
+    urls += [inputs.telemetry.endpoint] if inputs.telemetry.endpoint else []
     urls += [server.url for server in agent.mcp_servers if server.url] if agent else []
     if agent and (network := describe_network(request, agent)):
         yield network

@@ -299,7 +299,7 @@ def check_policy(request: RunRequest) -> None:
         return
     if reason := policy.objection_to(request.trigger.actor) or policy.objection_to_agent(requested_agent(request)):
         raise refusal(reason)
-    writes, asks = inputs.boundary is BoundaryMode.GITHUB, inputs.provider is not Provider.SCRIPTED
+    writes, asks = inputs.boundary is BoundaryMode.GITHUB, inputs.model.provider is not Provider.SCRIPTED
     sums = request.reads_with_writing_token if writes else inputs.read_token is not None
     if policy.sums_runs and asks and not sums:
         raise refusal(
@@ -332,10 +332,10 @@ def check_boundary(request: RunRequest) -> None:
 def check_budget(agent: AgentDefinition, inputs: Inputs) -> None:
     """A budget in dollars needs models with known prices. Tokens may replace it, unless a policy sets it."""
     in_policy = inputs.policy is not None and inputs.policy.limits_dollars
-    if inputs.provider is Provider.SCRIPTED or (inputs.limits.tokens is not None and not in_policy):
+    if inputs.model.provider is Provider.SCRIPTED or (inputs.limits.tokens is not None and not in_policy):
         return
-    models = {rung.model for ladder in agent.ladders(inputs.model).values() for rung in ladder.rungs}
-    if unpriced := sorted(model for model in models if not is_priced(model, inputs.provider)):
+    models = {rung.model for ladder in agent.ladders(inputs.model.name).values() for rung in ladder.rungs}
+    if unpriced := sorted(model for model in models if not is_priced(model, inputs.model.provider)):
         raise InputError(
             f"The price of the model {', '.join(unpriced)} is not known, so limits.usd cannot be enforced.",
             hint="Choose a model with a known price."
@@ -346,9 +346,9 @@ def check_budget(agent: AgentDefinition, inputs: Inputs) -> None:
 
 def check_effort(agent: AgentDefinition, inputs: Inputs) -> None:
     """The model in the inputs must support the efforts that the agent sets for its own models."""
-    for step_id in agent.ladders(None) if inputs.model else ():
+    for step_id in agent.ladders(None) if inputs.model.name else ():
         step = agent.steps[step_id]
-        if step.models or not (misfit := find_effort_misfit(inputs.model or "", step.effort)):
+        if step.models or not (misfit := find_effort_misfit(inputs.model.name or "", step.effort)):
             continue
         reason, _ = misfit
         raise InputError(
@@ -395,16 +395,16 @@ def _check_pass_env(request: RunRequest) -> None:
 def check_collector(inputs: Inputs) -> None:
     """Raises `InputError` if the telemetry cannot be sent to the collector's address. Plain http will do for what is no
     secret: a collector next to the job has no certificate."""
-    endpoint = inputs.otel_endpoint
+    endpoint = inputs.telemetry.endpoint
     if not endpoint:
         return
-    is_private = inputs.otel_headers or inputs.otel_content
+    is_private = inputs.telemetry.headers or inputs.telemetry.content
     address = endpoint if is_private else re.sub("^http:", "https:", endpoint)
     if problem := address_problem(address, secret="the telemetry"):  # noqa: S106 - what it is called
         shown = endpoint.rpartition("@")[2]
         raise InputError(
-            f"otel-endpoint: {shown!r} cannot be used: {problem}.",
-            hint="Give an address with https://. One with http:// will do without otel-headers and otel-content.",
+            f"telemetry.endpoint: {shown!r} cannot be used: {problem}.",
+            hint="Give an address with https://. One with http:// will do without headers and content.",
         )
 
 

@@ -25,6 +25,7 @@ from stepflow.domain.secrets import Redactor, login_files
 from stepflow.domain.words import Commits, Network
 from stepflow.errors import InputError
 from stepflow.ports import Clock
+from stepflow.run.start.input_values import NetworkAccess
 from stepflow.run.start.inputs import BoundaryMode, Inputs
 from stepflow.run.start.trigger import Trigger
 from stepflow.sandbox.child.git import BRANCHES
@@ -425,21 +426,21 @@ def git_remote(request: RunRequest, token: str) -> Remote:
 def circumstances_of(request: RunRequest) -> Circumstances:
     """Return what the rule of two needs to know about the run."""
     from_fork = request.reviewed is not None and request.reviewed.is_from_fork
-    return Circumstances(private=request.trigger.private, from_fork=from_fork, network=request.inputs.network)
+    return Circumstances(private=request.trigger.private, from_fork=from_fork, network=request.inputs.network.reach)
 
 
 def narrow_network(request: RunRequest, agent: AgentDefinition) -> RunRequest:
     """Return the request with the narrower of the input `network` and the agent's own. Raises `InputError` if the agent
     limits its tools to hosts, and the inputs have none."""
     inputs = request.inputs
-    network = inputs.network.narrowed_to(agent.network)
-    if network is Network.ALLOW and not inputs.allowed_hosts:
+    reach = inputs.network.reach.narrowed_to(agent.network)
+    if reach is Network.ALLOW and not inputs.network.hosts:
         raise InputError(
-            f'"network" in agent.json of {agent.name} is `allow`, but the inputs list no hosts for its tools.',
-            hint="Set `network: allow` and list the hosts in `allowed-hosts`, or set `network: none`.",
+            f'"network" in agent.json of {agent.name} is `allow`, but the input `network` lists no hosts.',
+            hint="List the hosts in the input `network`, such as `network: pypi`, or set it to `none`.",
         )
-    hosts = inputs.allowed_hosts if network is Network.ALLOW else ()
-    narrowed = inputs.model_copy(update={"network": network, "allowed_hosts": hosts})
+    hosts = inputs.network.hosts if reach is Network.ALLOW else ()
+    narrowed = inputs.model_copy(update={"network": NetworkAccess(reach=reach, hosts=hosts)})
     # Trials on copies of the checkout begin with the request for it.
     return replace(request, inputs=narrowed, original=request.original and narrow_network(request.original, agent))
 
@@ -448,7 +449,7 @@ def describe_network(request: RunRequest, agent: AgentDefinition) -> str:
     """Say what the agent's own `network` comes to; empty if it has none."""
     if agent.network is None:
         return ""
-    network = request.inputs.network.narrowed_to(agent.network)
+    network = request.inputs.network.reach.narrowed_to(agent.network)
     decides = "agent.json" if network is agent.network else f"the input; agent.json would allow `{agent.network}`"
     return f"`network` is `{network}` for the tools, set by {decides}"
 
@@ -461,8 +462,8 @@ def toolbox_options(request: RunRequest) -> ToolboxOptions:
     passed = {**variables_for(programs or (), environment), **passed}
     return ToolboxOptions(
         isolation=inputs.isolation,
-        network=inputs.network,
-        allowed_hosts=parse_allowed_hosts(inputs.allowed_hosts) if inputs.allowed_hosts else (),
+        network=inputs.network.reach,
+        allowed_hosts=parse_allowed_hosts(inputs.network.hosts) if inputs.network.hosts else (),
         connection_to=request.proxy_config.connection_to,
         pass_env=passed,
         working_directory=inputs.working_directory,
@@ -482,10 +483,10 @@ def boundary_settings(request: RunRequest) -> BoundarySettings:
         actor=trigger.actor,
         actor_is_bot=trigger.actor_is_bot,
         server_url=inputs.github_server_url,
-        trigger_labels=inputs.trigger_labels,
+        trigger_labels=inputs.start.labels,
         started_by_label=trigger.label,
-        min_permission=inputs.min_permission,
-        allow_bots=inputs.allow_bots,
+        min_permission=inputs.start.min_permission,
+        allow_bots=inputs.start.bots,
         anyone_may_start=request.anyone_may_start,
         on_failure=inputs.on_failure,
         ci_workflow=inputs.ci_workflow or "",

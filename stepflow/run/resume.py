@@ -143,7 +143,7 @@ def resumed_request(started: events.RunStarted, request: RunRequest) -> RunReque
     trigger, inputs = request.trigger, request.inputs
     label = started.started_by.label
     starts = label is not None and any(
-        name_in(label, pattern) in ("", started.agent) for pattern in inputs.trigger_labels
+        name_in(label, pattern) in ("", started.agent) for pattern in inputs.start.labels
     )
     return replace(
         request,

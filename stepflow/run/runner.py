@@ -34,6 +34,7 @@ from stepflow.run.finish import Run
 from stepflow.run.prepare import LoadedSchemas, Prepared, open_verdict, run_arguments
 from stepflow.run.readiness import check_readiness
 from stepflow.run.request import RunRequest, narrow_network
+from stepflow.run.start.input_maps import ModelInput
 from stepflow.run.start.inputs import BoundaryMode, Inputs
 from stepflow.run.start.trigger import Trigger
 from stepflow.run.workspace import Workspace, bring_back, open_workspace
@@ -41,7 +42,7 @@ from stepflow.sandbox.workspace import GIT, given_back, remove_folder, temporary
 
 #: The caller brings its own model and boundary, so the inputs ask for neither.
 INPUTS = Inputs(
-    provider=Provider.SCRIPTED,
+    model=ModelInput(provider=Provider.SCRIPTED),
     boundary=BoundaryMode.DRY_RUN,
     isolation=Isolation.BEST_EFFORT,
 )

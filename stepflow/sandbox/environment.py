@@ -40,7 +40,7 @@ _NEVER = re.compile(
     r"|GH_TOKEN|STEPFLOW_READ_TOKEN"
     r"|GITHUB_(?:TOKEN|ENV|PATH|OUTPUT|STATE|STEP_SUMMARY)"
 )
-#: Any address will do: with `network: allow` every connection leads to the parent's proxy. Programs that know of one
+#: Any address will do: with listed hosts every connection leads to the parent's proxy. Programs that know of one
 #: leave the host's name to it.
 _PROXY = "http://127.0.0.1:3128"
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")

@@ -294,7 +294,8 @@ def _check_allowed_hosts(sandbox: SandboxState) -> None:
         problem = f"Landlock governs TCP from ABI {landlock.ABI_TCP} on (Linux 6.7), here it is {facts.landlock_abi}"
     if problem:
         raise IsolationError(
-            f"`network: allow` cannot be enforced here, with `isolation: {options.isolation}` or without: {problem}.",
+            "`network` with a list of hosts cannot be enforced here, with "
+            f"`isolation: {options.isolation}` or without: {problem}.",
             hint="Use a runner with a newer kernel, or set `network: none`, or `full` where you trust what runs.",
         )
 
@@ -381,7 +382,7 @@ class ToolboxOptions:
 
     `grace` is how much longer than its own timeout a call may take before the toolbox counts as hung: killing what will
     not die, and reading what is left, on a machine under load.
-    `allowed_hosts` are those of `network: allow`, `connection_to` is the parent's way to them, `internet` looks them
+    `allowed_hosts` are those of `network`, `connection_to` is the parent's way to them, `internet` looks them
     up; None means the real one.
     `home_programs`: what is installed into `~/.local/bin` of the tools' own home is found, after everything else.
     `programs` are the folders of the tools' PATH; None means the system's, and last this interpreter's.

@@ -16,7 +16,7 @@ from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ModelChanged, Rung
 from stepflow.domain.conversation import RequestAdapted, Usage
 from stepflow.domain.effect import ApprovalAnswered, ApprovalAsked, EffectStatus
-from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.json import JsonObject, JsonValue, value_at
 from stepflow.domain.text import cut
 from stepflow.domain.words import Provider, exit_code
 
@@ -210,9 +210,10 @@ class _TraceBuilder:
             self._cover(self._run)
 
     def _start(self, started: events.RunStarted) -> RunSpan:
-        self._provider = PROVIDERS.get(str(started.options.get("provider", "")), "")
+        self._provider = PROVIDERS.get(str(value_at(started.options, "model.provider")), "")
         self.trace.repository, self.trace.run_id = started.repository, started.run_id
-        if started.options.get("otel-content") is True if self._with_content is None else self._with_content:
+        asked = value_at(started.options, "telemetry.content") is True
+        if asked if self._with_content is None else self._with_content:
             self._content = ContentCollector(self._redact)
         attributes = {
             OPERATION: INVOKE_AGENT,

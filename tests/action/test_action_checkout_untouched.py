@@ -107,7 +107,7 @@ def begin_terminal(world: World, work: str, end: str) -> subprocess.Popen[bytes]
     words = ("run", "fixer", "--issue", "7", "--repo", str(world.checkout), "--run-folder", str(folder))
     with log.open("wb") as output:
         return subprocess.Popen(
-            [sys.executable, "-I", "-m", "stepflow", *words, "--provider", "scripted", "--scenario", str(scenario)],
+            [sys.executable, "-I", "-m", "stepflow", *words, "--scenario", str(scenario)],
             env={"PATH": os.environ["PATH"], "HOME": str(world.runner.folder)},
             stdout=output,
             stderr=subprocess.STDOUT,

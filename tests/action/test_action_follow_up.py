@@ -74,7 +74,7 @@ def test_the_model_sees_the_words_of_people_with_write_access_and_no_others(open
 def test_bots_that_may_start_a_run_are_heard_too(opened: World) -> None:
     opened.github.state.add_thread(PULL, ("helper[bot]", "I am a robot."))
     opened.model.requests.clear()
-    follow_up(opened, improve(), allow_bots="helper")
+    follow_up(opened, improve(), start={"bots": "helper"})
     assert "I am a robot." in said_to_model(opened)
 
 
@@ -389,7 +389,7 @@ def test_our_own_reply_starts_nothing(opened: World) -> None:
     """GitHub makes a review of every reply."""
     opened.github.state.viewer = ("stepflow-bot[bot]", opened.github.state.viewer[1])
     opened.model.requests.clear()
-    done = follow_up(opened, [], reviewed(by="stepflow-bot[bot]"), allow_bots="stepflow-bot")
+    done = follow_up(opened, [], reviewed(by="stepflow-bot[bot]"), start={"bots": "stepflow-bot"})
     assert done.outputs["outcome"] == "skipped", done.log
     assert "is our own reply" in done.outputs["reason"]
 

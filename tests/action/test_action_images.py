@@ -286,6 +286,6 @@ def test_a_service_that_refuses_images_gets_none(reading: World, status: int, sa
 
 def test_a_scripted_model_looks_at_none(reading: World) -> None:
     (reading.checkout.parent / "scenario.yaml").write_text("")
-    done = run(reading, shown(attach(reading, 1, png())), provider="scripted", scenario="x.yaml")
+    done = run(reading, shown(attach(reading, 1, png())), scenario="x.yaml")
     assert done.outputs["outcome"] == "misconfigured"
     assert reading.git_server.asked == []

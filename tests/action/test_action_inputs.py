@@ -49,7 +49,7 @@ def test_the_limit_of_minutes_ends_the_run_before_the_next_turn(world: World) ->
 
 
 def test_the_model_and_the_address_are_those_of_the_inputs(world: World) -> None:
-    world.run([], model="haiku")
+    world.run([], model={"name": "haiku"})
     world.run([])
     assert ["haiku" in world.model.bodies[number]["model"] for number in (0, -1)] == [True, False]
 
@@ -65,7 +65,7 @@ def test_with_debug_logging_a_run_is_recorded_and_can_be_played_again(world: Wor
     done = world.run(solve())
     recorded = done.folder / "recorded.yaml"
     assert yaml.safe_load(recorded.read_text())["expect"]["outcome"] == "completed"
-    again = world.runner.run(label_event(), provider="scripted", scenario=str(recorded), boundary="dry-run")
+    again = world.runner.run(label_event(), scenario=str(recorded), boundary="dry-run")
     assert (again.outputs["outcome"], again.outputs["cost-usd"]) == ("completed", "0.000000"), again.log
 
 
@@ -113,7 +113,7 @@ def test_trigger_labels_name_the_labels_that_start_agents_and_that_the_boundary_
     world.github.state.issues[7]["labels"].append("bot/fixer")
     # The agent is asked once to choose others, and insists.
     insists = answer("closure.issue", "closing", **wishes)
-    done = world.run([*solve()[:-1], insists, solve()[-2], insists], event, trigger_labels="bot/*")
+    done = world.run([*solve()[:-1], insists, solve()[-2], insists], event, start={"labels": "bot/*"})
     assert done.outputs["outcome"] == "completed", done.log
     assert "done" in world.labels()
     assert not {"bot/other", "bot/fixer"} & world.labels()
@@ -122,9 +122,9 @@ def test_trigger_labels_name_the_labels_that_start_agents_and_that_the_boundary_
 def test_with_a_lone_star_a_label_is_the_bare_name_of_an_agent(world: World) -> None:
     event = label_event()
     event["label"] = {"name": "fixer"}
-    assert world.run(solve(), event, trigger_labels="*").outputs["outcome"] == "completed"
+    assert world.run(solve(), event, start={"labels": "*"}).outputs["outcome"] == "completed"
     event["label"] = {"name": "bug"}
-    done = world.run(solve(), event, trigger_labels="*")
+    done = world.run(solve(), event, start={"labels": "*"})
     assert (done.exit_code, done.outputs["outcome"]) == (0, "skipped")
 
 
@@ -132,7 +132,7 @@ def test_a_label_without_a_star_starts_the_agent_of_the_input_and_comes_off_at_t
     event = label_event()
     event["label"] = {"name": "please-fix"}
     world.github.state.issues[7]["labels"].append("please-fix")
-    done = world.run(solve(), event, trigger_labels="agent:*\nplease-fix", agent="fixer")
+    done = world.run(solve(), event, start={"labels": "agent:*\nplease-fix"}, agent="fixer")
     assert done.outputs["outcome"] == "completed", done.log
     assert "please-fix" not in world.labels()
 
@@ -141,7 +141,7 @@ def test_a_bot_starts_nothing_unless_it_is_named(world: World) -> None:
     event = label_event()
     event["sender"] = {"login": "helper[bot]", "type": "Bot"}
     assert world.run(solve(), event).outputs["outcome"] == "skipped"
-    assert world.run(solve(), event, allow_bots="helper[bot]").outputs["outcome"] == "completed"
+    assert world.run(solve(), event, start={"bots": "helper[bot]"}).outputs["outcome"] == "completed"
 
 
 # the sandbox
@@ -283,7 +283,6 @@ def test_a_run_without_any_variable_of_github_works(world: World, tmp_path: Path
     )
     given = {
         "agent": "fixer",
-        "provider": "scripted",
         "scenario": str(scenario),
         "boundary": "dry-run",
         "isolation": "best-effort",

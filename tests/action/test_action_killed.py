@@ -323,7 +323,6 @@ class RunnerScene:
         kinds = self.kinds()
         named = "run_finished" in kinds or (self.resumes and kinds)
         inputs = {
-            "provider": "scripted",
             "scenario": str(self.at / "scenario.yaml"),
             "boundary": "dry-run",
             "isolation": "required",

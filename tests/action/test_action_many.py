@@ -179,10 +179,10 @@ def test_an_issue_takes_as_many_requests_as_the_page_about_thousands_of_issues_s
     ("policy", "agent", "outcome", "says"),
     [
         ("enabled: false", "fixer", "skipped", "turns off all runs"),
-        ("started-by: [someone]", "fixer", "skipped", "does not let bob start a run"),
+        ("start: {by: [someone]}", "fixer", "skipped", "does not let bob start a run"),
         ("agents: { other: any }", "fixer", "refused", "allows only these agents: other"),
         ("agents: { fixer: any }", "fixer", "completed", "planned 1 of 1"),
-        ("started-by: [bob]", "", "completed", "planned 1 of 1"),
+        ("start: {by: [bob]}", "", "completed", "planned 1 of 1"),
     ],
 )
 def test_a_policy_ends_a_plan_before_anything_is_asked(

@@ -267,7 +267,7 @@ def test_a_recording_plays_again_without_a_server_and_without_the_detours(
     world.record()
     done = world.run(Server(server))
     recorded = done.folder / "recorded.yaml"
-    again = world.runner.run(label_event(), provider="scripted", scenario=str(recorded), boundary="dry-run")
+    again = world.runner.run(label_event(), scenario=str(recorded), boundary="dry-run")
     assert again.outputs["outcome"] == "completed", again.log
     assert again.outputs["iterations"] == done.outputs["iterations"]
     assert again.log.count("format retry:") == 0
@@ -290,9 +290,7 @@ def test_a_run_that_goes_on_asks_as_it_had_learnt_to(world: World) -> None:
     assert done.outputs["outcome"] == "completed", done.log
     assert all("output_config" not in body and "tool_choice" not in body for body in world.model.bodies[requests:])
     assert [event["remedy"] for event in world.events(done) if event["event"] == "request_adapted"] == ["ask_in_words"]
-    again = world.runner.run(
-        label_event(), provider="scripted", scenario=str(folder / "recorded.yaml"), boundary="dry-run"
-    )
+    again = world.runner.run(label_event(), scenario=str(folder / "recorded.yaml"), boundary="dry-run")
     assert again.outputs["outcome"] == "completed", again.log
 
 

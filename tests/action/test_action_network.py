@@ -1,4 +1,4 @@
-"""The network of a run: `network: allow` for tools, and a company's proxy and certificates for the action itself."""
+"""The network of a run: the hosts of its tools, and a company's proxy and certificates for the action itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.world import BRANCH, MODEL_KEY, READ_TOKEN, TOKEN, World, answer, bas
 
 pytestmark = [pytest.mark.whole, pytest.mark.skipif(sys.platform != "linux", reason="the sandbox of Linux")]
 
-ALLOWED = {"network": "allow", "allowed_hosts": "good.example *.fine.example"}
+ALLOWED = {"network": "good.example *.fine.example"}
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_what_setup_and_tools_ask_for_is_held_and_shown_everywhere(world: World,
     assert hosts_of(done) == shown
     # What came of the model's command is what it is told.
     results = json.dumps(world.model.bodies)
-    assert "canarycanarystepflow: bad.example is not in allowed-hosts" in results
+    assert "canarycanarystepflow: bad.example is not among the allowed hosts" in results
     assert "response 403" in results
     # The events stand before what they led to.
     recorded = [event for event in world.events(done) if event["event"] in ("hosts_requested", "noted", "tool_call")]
@@ -67,17 +67,14 @@ def test_what_setup_and_tools_ask_for_is_held_and_shown_everywhere(world: World,
     assert "allowed good.example ×2, a.fine.example ×1; refused bad.example ×2" in page
     assert "closed, but for TCP through the parent to good.example, " in done.summary
     # Nobody need act on it after a success.
-    assert "allowed-hosts" not in world.comments()[0]
+    assert "does not list" not in world.comments()[0]
 
 
 def test_a_failed_run_names_the_refused_hosts_on_the_issue(world: World, company: Proxy) -> None:
     done = world.run(solve(), **ALLOWED, setup="curl -sSf http://bad.example/")
     assert done.outputs["outcome"] == "misconfigured"
     assert hosts_of(done) == {"bad.example": (0, 1)}
-    assert (
-        "**Refused by `network: allow`**, because `allowed-hosts` does not list them: `bad.example`."
-        in (world.comments()[0])
-    )
+    assert "**Refused**, because the input `network` does not list them: `bad.example`." in (world.comments()[0])
     assert company.requests == []
 
 
@@ -123,10 +120,10 @@ def test_a_preflight_shows_the_rule_and_what_the_checks_were_refused(world: Worl
     assert "`setup` and checks were refused some: refused bad.example" in done.log
 
 
-def test_hosts_without_the_network_that_they_are_for_are_refused_with_the_fix(world: World) -> None:
-    done = world.run(solve(), allowed_hosts="pypi")
-    assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
-    assert "input allowed-hosts: works only with `network: allow`; set that" in done.outputs["reason"]
+def test_a_word_that_is_neither_a_network_nor_a_host_is_refused_with_the_fix(world: World) -> None:
+    done = world.run(solve(), network="allow")
+    assert (done.exit_code, done.outputs["outcome"], world.model.requests) == (2, "misconfigured", [])
+    assert "input network: write `full`, `none`, or a list of hosts: 'allow' is neither" in done.outputs["reason"]
 
 
 def narrow(world: World, network: str) -> None:
@@ -175,8 +172,10 @@ def test_an_agent_that_allows_hosts_needs_them_from_the_input(world: World) -> N
     narrow(world, "allow")
     done = world.run(solve())
     assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
-    assert '"network" in agent.json of fixer is `allow`, but the inputs list no hosts' in done.outputs["reason"]
-    assert "Set `network: allow` and list the hosts in `allowed-hosts`" in done.outputs["reason"]
+    assert (
+        '"network" in agent.json of fixer is `allow`, but the input `network` lists no hosts' in done.outputs["reason"]
+    )
+    assert "List the hosts in the input `network`, such as `network: pypi`" in done.outputs["reason"]
     assert world.model.bodies == []
     preflight = world.run([], mode="preflight")
     assert preflight.exit_code == 2
@@ -200,7 +199,7 @@ class Corporate:
     def run(self, environ: dict[str, str], **inputs: str) -> Invocation:
         self.world.runner.environ = environ
         given = {
-            "anthropic_base_url": f"https://{MODEL}",
+            "model": {"base-url": f"https://{MODEL}"},
             "github_api_url": f"https://{GHES}/api/v3",
             "github_server_url": f"https://{GHES}",
             "ca_certificates": pem_of(self.authority),

@@ -163,7 +163,7 @@ def test_a_forbidden_pull_request_is_told_with_the_setting_to_change(world: Worl
 def test_somebody_who_loses_write_access_meanwhile_is_refused_and_nothing_is_written(world: World) -> None:
     done = world.run(losing_access(world, solve()))
     assert_ended(world, done, "refused")
-    assert "min-permission" in done.outputs["reason"]
+    assert "start.min-permission" in done.outputs["reason"]
     assert world.wrote_nothing()
     assert world.github.writes() == []
     assert set(effects(done).values()) == {"planned"}

@@ -29,7 +29,7 @@ def refused(world: World, done: Invocation) -> str:
     return done.outputs["reason"]
 
 
-@pytest.mark.parametrize("policy", [{"enabled": False}, {"started-by": ["ann"]}])
+@pytest.mark.parametrize("policy", [{"enabled": False}, {"start": {"by": ["ann"]}}])
 def test_the_off_switch_and_the_list_of_people_stop_a_run_before_any_request(
     world: World, policy: dict[str, object]
 ) -> None:
@@ -44,15 +44,15 @@ def test_the_off_switch_and_the_list_of_people_stop_a_run_before_any_request(
 
 
 def test_the_first_line_of_a_run_tells_the_policy_and_the_options_are_narrowed(world: World) -> None:
-    policy = {"models": ["opus"], "network": "none", "limits": {"usd": 2}, "min-permission": "triage"}
+    policy = {"models": ["opus"], "network": "none", "limits": {"usd": 2}, "start": {"min-permission": "triage"}}
     done = run(world, policy, limits={"usd": 9})
     assert done.outputs["outcome"] == "aborted", done.log
     first, started = world.events(done)[:2]
-    told = "models: opus; network: none; limits.usd: $2.00; min-permission: triage"
+    told = "models: opus; network: none; limits.usd: $2.00; start.min-permission: triage"
     assert first["message"] == f"[Policy] {told}"
     assert next(line for line in done.log.splitlines() if not line.startswith("::")).endswith(f"[Policy] {told}")
-    options = {name: started["options"][name] for name in ("network", "min-permission")}
-    assert options == {"network": "none", "min-permission": "write"}
+    assert started["options"]["network"] == "none"
+    assert started["options"]["start"]["min-permission"] == "write"
     assert started["options"]["limits"]["usd"] == 2
 
 
@@ -90,11 +90,11 @@ def test_a_model_that_the_policy_does_not_name_is_refused_and_a_rung_is_left_out
 
 
 def test_the_person_needs_the_permission_of_the_policy(world: World) -> None:
-    assert "requires 'maintain'" in refused(world, run(world, {"min-permission": "maintain"}))
+    assert "requires 'maintain'" in refused(world, run(world, {"start": {"min-permission": "maintain"}}))
 
 
 def test_a_budget_of_the_policy_cannot_be_replaced_by_tokens_or_go_unseen(world: World) -> None:
-    done = run(world, {"limits": {"usd": 2}}, model="other", limits={"tokens": 9000})
+    done = run(world, {"limits": {"usd": 2}}, model={"name": "other"}, limits={"tokens": 9000})
     assert (done.outputs["outcome"], world.model.requests) == ("misconfigured", []), done.log
     assert "The price of the model other is not known" in done.outputs["reason"]
     for key in ("usd-per-day", "usd-per-month"):

@@ -35,7 +35,8 @@ def served(world: World, name: str, folder: Path) -> Iterator[tuple[ProviderAcce
     ):
         world.runner.environ = {**access.login, "RUNNER_DEBUG": "1"}
         del world.runner.inputs["anthropic-api-key"]
-        world.runner.inputs |= {**access.inputs, "anthropic-base-url": api.url + access.suffix}
+        model = {**access.inputs.get("model", {}), "base-url": api.url + access.suffix}
+        world.runner.inputs |= {**access.inputs, "model": model}
         yield access, api
 
 
@@ -102,7 +103,7 @@ def test_a_provider_that_refuses_the_login_ends_the_run_with_what_to_change(worl
 
 @pytest.mark.parametrize("provider", ["bedrock", "vertex", "foundry"])
 def test_a_provider_without_a_login_is_refused_before_anything_is_started(provider: str, world: World) -> None:
-    done = world.run([], provider=provider, anthropic_base_url="")
+    done = world.run([], model={"provider": provider, "base-url": ""})
     assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured"), done.log
     assert f"Provider {provider} needs" in done.outputs["reason"]
     assert "docs/how-to/providers.md" in done.outputs["reason"]
@@ -111,7 +112,7 @@ def test_a_provider_without_a_login_is_refused_before_anything_is_started(provid
 
 def test_workload_identity_without_id_token_write_says_which_permission_is_missing(world: World) -> None:
     del world.runner.inputs["anthropic-api-key"]
-    done = world.run([], anthropic_workload_identity="federation-rule-id: fdrl_1\norganization-id: org")
+    done = world.run([], model={"workload-identity": "federation-rule-id: fdrl_1\norganization-id: org"})
     assert (done.exit_code, world.model.requests) == (2, [])
     assert "id-token: write" in done.outputs["reason"]
 
@@ -121,7 +122,7 @@ def test_a_deployment_without_a_known_price_needs_a_budget_in_tokens(
     model: str, tokens: str, code: int, world: World, tmp_path: Path
 ) -> None:
     with served(world, "foundry", tmp_path):
-        done = world.run(solve(), model=model, limits={"tokens": tokens})
+        done = world.run(solve(), model={"name": model}, limits={"tokens": tokens})
     assert done.exit_code == code, done.log
     assert code == 0 or "limits.tokens" in done.outputs["reason"]
 
@@ -226,21 +227,21 @@ def test_a_ladder_begins_below_and_a_refusal_climbs_it(world: World) -> None:
 
 def test_the_model_of_the_run_takes_the_place_of_the_ladder(world: World) -> None:
     use_ladder(world)
-    done = world.run(solve(), model="fable")
+    done = world.run(solve(), model={"name": "fable"})
     assert done.outputs["outcome"] == "completed", done.log
     assert asked(world) == [("claude-fable-5-2", None)] * 4
 
 
 def test_a_model_of_the_run_that_does_not_take_the_effort_of_the_agent_is_refused_before_it(world: World) -> None:
     world.edit("agent.json", lambda it: it["runner"]["flow"].update(effort="max"))
-    done = world.run([], model="claude-opus-4-5")
+    done = world.run([], model={"name": "claude-opus-4-5"})
     assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
     assert 'the model "claude-opus-4-5" does not know the effort "max"' in done.outputs["reason"]
     assert "Choose another model for this run" in done.log
     assert world.model.bodies == []
     row = next(
         line
-        for line in world.run([], mode="preflight", model="claude-opus-4-5").summary.splitlines()
+        for line in world.run([], mode="preflight", model={"name": "claude-opus-4-5"}).summary.splitlines()
         if "effort" in line
     )
     assert "failed" in row

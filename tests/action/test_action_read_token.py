@@ -142,15 +142,15 @@ def test_without_any_token_the_event_must_show_that_the_actor_may_write(
 
 
 def test_min_permission_decides_who_may_start_a_run(reading: World) -> None:
-    assert reading.run(solve(), min_permission="maintain").outputs["outcome"] == "refused"
+    assert reading.run(solve(), start={"min-permission": "maintain"}).outputs["outcome"] == "refused"
     reading.github.state.permissions["bob"] = "triage"
-    assert reading.run(solve(), min_permission="triage").outputs["outcome"] == "completed"
+    assert reading.run(solve(), start={"min-permission": "triage"}).outputs["outcome"] == "completed"
 
 
 def test_a_bot_that_is_named_needs_no_permission_of_its_own(reading: World) -> None:
     event = label_event()
     event["sender"] = {"login": "helper[bot]", "type": "Bot"}
-    done = reading.run(solve(), event, allow_bots="helper")
+    done = reading.run(solve(), event, start={"bots": "helper"})
     assert done.outputs["outcome"] == "completed", done.log
 
 
@@ -354,14 +354,14 @@ def test_min_permission_counts_for_private_members_too(world: World, minimum: st
     world.github.state.permissions["bob"] = "triage"
     name, event = asked_by_bob("comment", "NONE")
     world.play(solve())
-    done = world.runner.run(event, name=name, min_permission=minimum)
+    done = world.runner.run(event, name=name, start={"min-permission": minimum})
     assert done.outputs["outcome"] == ("completed" if minimum == "triage" else "skipped"), done.log
 
 
 def test_a_bot_that_comments_is_judged_by_the_event_alone(world: World) -> None:
     name, event = asked_by_bob("comment", "NONE")
     event["sender"] = {"login": "helper[bot]", "type": "Bot"}
-    done = world.runner.run(event, name=name, allow_bots="helper")
+    done = world.runner.run(event, name=name, start={"bots": "helper"})
     assert (done.outputs["outcome"], world.github.requests) == ("skipped", []), done.log
 
 

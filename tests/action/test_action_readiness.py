@@ -375,7 +375,7 @@ def test_with_a_read_token_actor_labels_and_rules_are_looked_up(readable: World)
 
 @pytest.mark.whole
 def test_a_label_that_is_not_there_is_a_warning(readable: World) -> None:
-    done = readable.run([], mode="preflight", trigger_labels="fix-it", agent="fixer")
+    done = readable.run([], mode="preflight", start={"labels": "fix-it"}, agent="fixer")
     assert done.exit_code == 0, done.log
     assert "fix-it" in next(line for line in done.log.splitlines() if line.startswith("! warning  labels"))
 

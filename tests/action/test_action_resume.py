@@ -330,7 +330,11 @@ def test_a_folder_from_elsewhere_raises_no_limit_and_names_no_actor(world: World
     done = world.run([understood(), work_on], run_folder=str(folder), limits={"iterations": 2}, on_failure="nothing")
     assert done.outputs["outcome"] == "limit_reached"
     events = journal(folder)
-    events[0]["options"] |= {"limits": {"iterations": 50}, "max-turns-per-step": 50, "min-permission": "read"}
+    events[0]["options"] |= {
+        "limits": {"iterations": 50},
+        "max-turns-per-step": 50,
+        "start": {"min-permission": "read"},
+    }
     events[0]["started_by"]["actor"] = "octocat"
     rewrite(folder, events)
     requests = len(world.model.bodies)

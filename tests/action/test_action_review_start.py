@@ -100,10 +100,10 @@ def test_events_that_start_on_lists_start_a_review(reviewing: World, name: str, 
     number = propose(reviewing, GREETED, fork="o/r", login="bob")
     event = happened(reviewing, number, action)
     silent = review(reviewing, event, [], name=name, agent="fixer")
-    assert "starts no agent; start-on: nothing" in outcome(silent)
-    other = review(reviewing, event, [], name=name, start_on=START_ON)
+    assert "starts no agent; start.events: nothing" in outcome(silent)
+    other = review(reviewing, event, [], name=name, start={"events": START_ON})
     assert "names no agent and the input agent is empty" in outcome(other)
-    start = started(reviewing, review(reviewing, event, name=name, agent="fixer", start_on=START_ON))
+    start = started(reviewing, review(reviewing, event, name=name, agent="fixer", start={"events": START_ON}))
     assert start["reviewed"]["number"] == number
 
 
@@ -118,7 +118,7 @@ def skipped(world: World, number: int, event: dict[str, Any], **options: Any) ->
 def test_a_draft_waits_until_it_is_ready(reviewing: World) -> None:
     number = propose(reviewing, GREETED, draft=True, fork="o/r", login="bob")
     event = happened(reviewing, number, "opened")
-    said = skipped(reviewing, number, event, agent="fixer", start_on=START_ON)
+    said = skipped(reviewing, number, event, agent="fixer", start={"events": START_ON})
     assert said == "skipped: pull request #8 is a draft; a label or a comment starts a review of it"
 
 
@@ -126,7 +126,7 @@ def test_a_draft_waits_until_it_is_ready(reviewing: World) -> None:
 def test_a_stranger_starts_no_review_of_their_own(reviewing: World) -> None:
     number = propose(reviewing, GREETED)
     event = happened(reviewing, number, "opened", by=EVE)
-    said = skipped(reviewing, number, event, agent="fixer", start_on=START_ON)
+    said = skipped(reviewing, number, event, agent="fixer", start={"events": START_ON})
     assert said.startswith("skipped: eve (NONE) may not start a review of their own pull request")
     said = skipped(reviewing, number, labeled(reviewing, number, by=EVE))
     assert said.startswith("skipped: eve (NONE) may not start")
@@ -148,7 +148,7 @@ def test_an_event_of_an_older_push_is_left_to_that_of_the_newer(reviewing: World
     number = propose(reviewing, GREETED, fork="o/r", login="bob")
     event = happened(reviewing, number, "opened")
     push(reviewing, number, {"more.txt": "more\n"})
-    said = skipped(reviewing, number, event, agent="fixer", start_on=START_ON)
+    said = skipped(reviewing, number, event, agent="fixer", start={"events": START_ON})
     assert said.endswith("and the branch of pull request #8 has moved on since")
 
 
@@ -157,7 +157,7 @@ def test_branches_in_conflict_are_not_reviewed_and_whoever_asked_hears_why(revie
     number = propose(reviewing, GREETED, fork="o/r", login="bob")
     move_base(reviewing, {"greeting.txt": "goodbye\n"}, number)
     event = happened(reviewing, number, "synchronize")
-    said = skipped(reviewing, number, event, agent="fixer", start_on=START_ON)
+    said = skipped(reviewing, number, event, agent="fixer", start={"events": START_ON})
     assert said == "skipped: pull request #8 conflicts with main, so that there is no merge of the two to review"
     done = review(reviewing, labeled(reviewing, number), [])
     assert outcome(done) == (

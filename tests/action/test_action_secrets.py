@@ -223,7 +223,7 @@ def test_the_service_account_of_the_workload_identity_is_the_one_that_the_workfl
             named = "\n".join(f"{name.replace('_', '-')}: {value}" for name, value in {**IDS, **ids}.items())
             if not account:
                 named = "\n".join(line for line in named.splitlines() if not line.startswith("service-account-id"))
-            world.runner.inputs |= {"anthropic-workload-identity": named, "anthropic-base-url": api.url}
+            world.runner.inputs |= {"model": {"workload-identity": named, "base-url": api.url}}
             done = world.run([answer("initial.issue", "abort")], on_failure="nothing")
     assert done.outputs["outcome"] == "aborted", done.log
     assert [exchange.get("service_account_id", "") for exchange in dialect.exchanges] == [account]

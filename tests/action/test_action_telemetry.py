@@ -40,7 +40,9 @@ def test_a_collector_receives_the_run_after_everything_else_was_written(world: W
         accept(handler, number)
 
     with CollectorServer(look) as server:
-        done = world.run(solve(), otel_endpoint=server.url, otel_headers=f"Authorization: Bearer {HEADER_TOKEN}")
+        done = world.run(
+            solve(), telemetry={"endpoint": server.url, "headers": f"Authorization: Bearer {HEADER_TOKEN}"}
+        )
     assert (done.exit_code, done.outputs["outcome"]) == (0, "completed"), done.log
     assert all("outcome" in text for text in outputs_then)
     assert {request[1]["authorization"] for request in server.requests} == {f"Bearer {HEADER_TOKEN}"}
@@ -69,7 +71,7 @@ def test_no_secret_reaches_a_collector_and_no_header_anything_else(world: World)
         answer("continuation.issue", "abort", summary=said),
     ]
     with CollectorServer() as server:
-        done = world.run(replies, otel_endpoint=server.url, otel_headers=headers, otel_content="true")
+        done = world.run(replies, telemetry={"endpoint": server.url, "headers": headers, "content": "true"})
     assert done.outputs["outcome"] == "aborted", done.log
     received = server.text()
     assert "printf" in received, "the content is not there"
@@ -90,7 +92,7 @@ def test_a_dead_or_slow_collector_costs_five_seconds_at_most_and_changes_nothing
     with CollectorServer(answer_) as server:
         url = server.url if answer_ else f"http://127.0.0.1:{closed_port()}"
         script = [answer("initial.issue", "abort", understanding="no")]
-        done = world.run(script, otel_endpoint=url)
+        done = world.run(script, telemetry={"endpoint": url})
         waited = time.time() - (world.runner.folder / "output-0").stat().st_mtime
     assert (done.exit_code, done.outputs["outcome"]) == (1, "aborted"), done.log
     show(f"a collector that does not answer cost {waited:.1f} s")
@@ -107,7 +109,7 @@ def test_a_collector_is_reached_through_the_proxy_of_the_run_and_trusted_by_its_
         front = stack.enter_context(TlsFront(authority, host, to=lambda _: address_of(server.url)))
         proxy = stack.enter_context(Proxy({host: ("127.0.0.1", front.port)}, login="ann:open-sesame-42"))
         world.runner.environ = {"HTTPS_PROXY": proxy.url_with_login}
-        given = {"otel_endpoint": f"https://{host}", "otel_headers": f"X-Token: {HEADER_TOKEN}"}
+        given = {"telemetry": {"endpoint": f"https://{host}", "headers": f"X-Token: {HEADER_TOKEN}"}}
         script = [answer("initial.issue", "abort", understanding="no")]
         done = world.run(script, **given, ca_certificates=pem_of(authority))
         assert "[Telemetry]" not in done.log
@@ -125,10 +127,10 @@ def test_a_collector_is_reached_through_the_proxy_of_the_run_and_trusted_by_its_
 def test_a_resumed_run_is_one_trace(world: World, tmp_path: Path) -> None:
     folder = str(tmp_path / "run")
     with CollectorServer() as server:
-        first = world.run([understood()], run_folder=folder, otel_endpoint=server.url)
+        first = world.run([understood()], run_folder=folder, telemetry={"endpoint": server.url})
         assert first.outputs["outcome"] == "model_failed", first.log
         before = server.spans()
-        done = world.run(solve()[1:], label_event(), resume=folder, otel_endpoint=server.url)
+        done = world.run(solve()[1:], label_event(), resume=folder, telemetry={"endpoint": server.url})
     assert done.outputs["outcome"] == "completed", done.log
     spans = server.spans()[len(before) :]
     assert {span.trace_id for span in spans} == {span.trace_id for span in before}
@@ -148,12 +150,12 @@ def _tokens(message: object) -> int:
 @pytest.mark.parametrize(
     ("inputs", "problem"),
     [
-        ({"otel_endpoint": "collector:4318"}, "it names no host"),
-        ({"otel_endpoint": "http://collector.example:4318", "otel_headers": "A: secret-b"}, "travel unencrypted"),
-        ({"otel_endpoint": "http://collector.example:4318", "otel_content": "true"}, "travel unencrypted"),
-        ({"otel_endpoint": "https://ann:secret@collector.example"}, "it carries a user name or a password"),
-        ({"otel_endpoint": "https://collector.example", "otel_content": "yes"}, "write true or false"),
-        ({"otel_endpoint": "https://collector.example", "otel_headers": "secret-word"}, "write a YAML map"),
+        ({"telemetry": {"endpoint": "collector:4318"}}, "it names no host"),
+        ({"telemetry": {"endpoint": "http://collector.example:4318", "headers": "A: secret-b"}}, "travel unencrypted"),
+        ({"telemetry": {"endpoint": "http://collector.example:4318", "content": "true"}}, "travel unencrypted"),
+        ({"telemetry": {"endpoint": "https://ann:secret@collector.example"}}, "it carries a user name or a password"),
+        ({"telemetry": {"endpoint": "https://collector.example", "content": "yes"}}, "write true or false"),
+        ({"telemetry": {"endpoint": "https://collector.example", "headers": "secret-word"}}, "write a YAML map"),
     ],
 )
 def test_a_wrong_collector_is_refused_before_the_run(world: World, inputs: dict[str, str], problem: str) -> None:
@@ -167,7 +169,7 @@ def test_a_wrong_collector_is_refused_before_the_run(world: World, inputs: dict[
 def test_a_preflight_tells_of_the_collector_and_does_not_ask_it(world: World) -> None:
     with CollectorServer() as server:
         done = world.runner.run(
-            label_event(), mode="preflight", otel_endpoint=server.url, otel_headers=f"X-Token: {HEADER_TOKEN}"
+            label_event(), mode="preflight", telemetry={"endpoint": server.url, "headers": f"X-Token: {HEADER_TOKEN}"}
         )
     assert f"sent to {server.url} with X-Token at the end, without prompts and answers" in done.log
     assert HEADER_TOKEN not in done.log.replace(f"::add-mask::{HEADER_TOKEN}", "")

@@ -52,7 +52,7 @@ def triage(world: World) -> World:
     git("add", "--all", cwd=world.checkout)
     git("commit", "--quiet", "--message", "Add a form", cwd=world.checkout)
     git("push", "--quiet", str(world.served), "main", cwd=world.checkout)
-    world.runner.inputs |= {"agent": "builtin/triage", "start-on": "issues.opened,issues.reopened", **CAPS}
+    world.runner.inputs |= {"agent": "builtin/triage", "start": {"events": "issues.opened,issues.reopened"}, **CAPS}
     state = world.github.state
     state.labels |= {"bug", "documentation", "release"}
     state.descriptions |= {"bug": "Something is broken", "release": "For maintainers"}
@@ -169,7 +169,7 @@ def test_a_search_that_fails_is_a_warning(triage: World) -> None:
 
 
 def test_the_model_has_no_tool_and_is_the_cheap_one(triage: World) -> None:
-    triage.run([closing()], open_issue(triage, 7), model="opus")
+    triage.run([closing()], open_issue(triage, 7), model={"name": "opus"})
     (body,) = triage.model.bodies
     assert not body.get("tools")
     assert "haiku" in body["model"]
@@ -303,7 +303,7 @@ def test_a_strangers_command_starts_it_too(triage: World) -> None:
 
 
 def test_a_policy_with_a_least_permission_lets_no_stranger_start_one(triage: World) -> None:
-    done = triage.run([], open_issue(triage, 7), policy="min-permission: write")
+    done = triage.run([], open_issue(triage, 7), policy="start: {min-permission: write}")
     assert outcomes(done) == ["skipped"], done.log
 
 
@@ -316,7 +316,7 @@ def test_the_caps_may_be_those_of_a_policy(triage: World) -> None:
     assert (outcomes(done), len(triage.model.bodies)) == (["skipped"], 1), done.log
 
 
-MENTION = {"mention": "helper-bot", "start_on": ""}
+MENTION = {"start": {"mention": "helper-bot", "events": ""}}
 
 
 def test_a_mention_starts_it_and_shows_it_the_comment(triage: World) -> None:
@@ -353,7 +353,7 @@ def test_mentions_count_for_the_cap_too(triage: World) -> None:
 
 def test_an_assignment_starts_it_for_the_account_that_is_mentioned(triage: World) -> None:
     triage.github.state.add_issue(7, "It crashes", "Why?", login="ann")
-    inputs = {"mention": "helper-bot", "start_on": "issues.assigned"}
+    inputs = {"start": {"mention": "helper-bot", "events": "issues.assigned"}}
     for login, outcome in (("ann", "skipped"), ("Helper-Bot", "completed")):
         triage.github.state.add_event(7, "assigned", "bob", assignee=login)
         event = event_of(triage, 7, "assigned", "bob", assignee={"login": login, "type": "User"})

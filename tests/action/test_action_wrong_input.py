@@ -11,7 +11,6 @@ from tests.checkout import DEMO, Invocation, Runner, git, labeled, make_checkout
 from tests.readable import stumbles
 
 SCRIPTED = {
-    "provider": "scripted",
     "scenario": str(DEMO / "scenario.yaml"),
     "boundary": "dry-run",
     "isolation": "best-effort",
@@ -109,17 +108,17 @@ def test_validate_passes_a_sound_agent_on_any_event(runner: Runner) -> None:
 @pytest.mark.parametrize(
     ("inputs", "words"),
     [
-        ({"provider": "anthropic"}, "anthropic-api-key"),
+        ({"scenario": "", "boundary": "dry-run"}, "anthropic-api-key"),
         ({"limits": "usd: five"}, "limits.usd"),
         ({"boundary": "github"}, "github-token"),
-        ({"provider": "anthropic", "anthropic_api_key": "k-123456", "model": "no-such-model"}, "limits.tokens"),
-        ({"scenario": ""}, "scenario"),
+        ({"scenario": "", "model": "no-such-model", "anthropic_api_key": "k-123456"}, "limits.tokens"),
+        ({"scenario": "", "model": "provider: scripted"}, "scenario"),
         ({"scenario": "/no/such/file.yaml"}, "/no/such/file.yaml"),
         ({"mode": "dance"}, "input mode"),
-        ({"provider": "bedrock"}, "AWS_REGION"),
+        ({"scenario": "", "model": "provider: bedrock"}, "AWS_REGION"),
         ({"working_directory": "nowhere"}, "working-directory"),
         (
-            {"anthropic_base_url": "http://example.com", "provider": "anthropic", "anthropic_api_key": "k-123456"},
+            {"scenario": "", "model": "base-url: http://example.com", "anthropic_api_key": "k-123456"},
             "http",
         ),
     ],
@@ -135,7 +134,10 @@ def test_an_input_that_cannot_work_is_named_with_the_way_out(runner: Runner, inp
         ("budget-usd-per-day", 'no input "budget-usd-per-day" (did you mean the key "usd-per-day" of "limits"?)'),
         ("max-iteration", 'no input "max-iteration" (did you mean the key "iterations" of "limits"?)'),
         ("limit", 'no input "limit" (did you mean "limits"?)'),
-        ("trigger-label", 'no input "trigger-label" (did you mean "trigger-labels"?)'),
+        ("trigger-labels", 'no input "trigger-labels" (did you mean the key "labels" of "start"?)'),
+        ("anthropic-base-url", 'no input "anthropic-base-url" (did you mean the key "base-url" of "model"?)'),
+        ("otel-headers", 'no input "otel-headers" (did you mean the key "headers" of "telemetry"?)'),
+        ("anthropic-api-kye", 'no input "anthropic-api-kye" (did you mean "anthropic-api-key"?)'),
         ("record", 'no input "record"; it is ignored'),
         ("structured-output", 'no input "structured-output"; it is ignored'),
     ],

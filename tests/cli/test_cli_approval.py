@@ -23,7 +23,7 @@ def wait(checkout: Path, capsys: pytest.CaptureFixture[str], *, by: str) -> list
     steps["steps"][STEP]["approval"] = {"by": by}
     registry.write_text(json.dumps(steps))
     git("commit", "--quiet", "--all", "--message", "Ask", cwd=checkout)
-    scripted = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
+    scripted = ("--scenario", str(checkout.parent / "scenario.yaml"))
     assert main(["run", "fixer", "--issue", "7", *scripted]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "… waiting for approval (awaiting_approval):" in said

@@ -26,7 +26,7 @@ def change_check(checkout: Path, command: str, *, files: dict[str, str] | None =
 
 
 def run(checkout: Path, *words: str) -> int:
-    scripted = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
+    scripted = ("--scenario", str(checkout.parent / "scenario.yaml"))
     return main(["run", "fixer", "--issue", "7", "--run-folder", str(checkout.parent / "run"), *scripted, *words])
 
 
@@ -134,7 +134,7 @@ def test_who_skips_the_checks_runs_none_before(checkout: Path) -> None:
 
 
 def preflight(checkout: Path, *words: str) -> int:
-    scripted = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
+    scripted = ("--scenario", str(checkout.parent / "scenario.yaml"))
     return main(["preflight", "fixer", *scripted, "--boundary", "dry-run", "--issue", "7", *words])
 
 

@@ -105,7 +105,7 @@ def model() -> Iterator[MessagesApi]:
 
 
 def words(api: MessagesApi, *more: str) -> list[str]:
-    return ["eval", "fixer", "--anthropic-base-url", api.url, "--json", *more]
+    return ["eval", "fixer", "--model", f"base-url={api.url}", "--json", *more]
 
 
 def run_eval(api: MessagesApi, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
@@ -429,7 +429,7 @@ def test_the_scripted_model_plays_the_scenario_of_each_case(project: Path, capsy
     git("commit", "--quiet", "--message", "A scenario", cwd=project)
     (folder / "greet-7.yaml").write_text(scenario)
     (project / PROMPT).write_text("Do what issue {uv-issue} asks for. {uv-initial_issue_understanding}")
-    assert main(["eval", "fixer", "--provider", "scripted"]) == 0
+    assert main(["eval", "fixer", "--model", "provider=scripted"]) == 0
     said = capsys.readouterr().out
     assert "✓ greet-7  baseline: completed, $0.00" in said
     assert "✗ greet-7  candidate: completed, $0.00" in said

@@ -162,7 +162,7 @@ def test_an_eval_runs_on_a_case_of_the_history(project: Project, collect: Any, m
 
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-key-of-a-test-0123456789")
     with MessagesApi(agent_that(work), api_key="sk-ant-key-of-a-test-0123456789") as api:
-        assert main(["eval", "fixer", "--anthropic-base-url", api.url, "--json"]) == 0
+        assert main(["eval", "fixer", "--model", f"base-url={api.url}", "--json"]) == 0
     (pair,) = json.loads(capsys.readouterr().out)["pairs"]
     assert (pair["case"], pair["issue"], pair["title"]) == ("pr-1", 11, "Issue 11")
     assert pair["baseline"]["success"]

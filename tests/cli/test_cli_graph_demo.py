@@ -16,7 +16,7 @@ from tests.docs.page import ROOT
 @pytest.mark.whole
 def test_graph_draws_the_path_of_a_run_in_both_forms(checkout: Path, capsys) -> None:
     folder = checkout.parent / "run"
-    scripted = ["--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"), "--issue", "7"]
+    scripted = ["--scenario", str(checkout.parent / "scenario.yaml"), "--issue", "7"]
     assert main(["run", "fixer", *scripted, "--run-folder", str(folder)]) == 0
     capsys.readouterr()
     assert main(["graph", "fixer", "--run", str(folder)]) == 0

@@ -40,7 +40,7 @@ def test_the_help_of_run_stands_in_groups_with_defaults_and_choices(capsys: pyte
     assert [heading for heading in GROUPS.values() if f" {heading}: " not in text] == []
     assert "--boundary {github,dry-run}" in text
     assert "(default: dry-run)" in text
-    assert "(default: agent:*)" in text
+    assert "(default: full)" in text
     assert "(or set ANTHROPIC_API_KEY)" in text
     assert "YAML map of values for the parameters that agent.json declares. the model:" in text
     assert "Undefined" not in text

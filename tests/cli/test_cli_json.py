@@ -48,7 +48,7 @@ def run_words(checkout: Path, folder: Path) -> list[str]:
     return [
         "run",
         "fixer",
-        *("--provider", "scripted", "--scenario", scenario),
+        *("--scenario", scenario),
         "--issue",
         "7",
         "--run-folder",
@@ -114,7 +114,7 @@ def nothing(_checkout: Path) -> None:
 
 
 #: `HERE` is the folder in which the checkout is.
-SCRIPTED = ("--provider", "scripted", "--scenario", "HERE/scenario.yaml")
+SCRIPTED = ("--scenario", "HERE/scenario.yaml")
 
 
 @pytest.mark.parametrize(

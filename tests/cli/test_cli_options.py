@@ -30,13 +30,11 @@ def test_every_word_that_help_offers_for_an_input_is_taken() -> None:
         for option in action.option_strings
         if isinstance(metavar := action.metavar, str) and metavar.startswith("{")
     }
-    assert offered["--min-permission"] == ["read", "triage", "write", "maintain", "admin"]
-    assert offered["--network"] == ["full", "none", "allow"]
-    beside = {("--network", "allow"): ("--allowed-hosts", "pypi")}
+    assert offered["--isolation"] == ["required", "best-effort"]
     assert len(offered) > 5
     for option, words in offered.items():
         for word in words:
-            given = read(option, word, *beside.get((option, word), ()))
+            given = read(option, word)
             assert word in str(getattr(given, option[2:].replace("-", "_")))
 
 
@@ -58,6 +56,31 @@ def test_a_map_is_yaml_or_one_flag_for_each_key() -> None:
         read("--limits", "usd=2", "--limits", "{iterations: 7}")
     with pytest.raises(InputError, match=r"there is no key `iteration` \(did you mean \"iterations\"\?\)"):
         read("--limits", "iteration=7")
+
+
+def test_a_model_is_a_name_with_keys_beside_it_or_not() -> None:
+    assert read("--model", "haiku").model.name == "haiku"
+    model = read("--model", "haiku", "--model", "base-url=http://127.0.0.1:8080").model
+    assert (model.name, model.base_url) == ("haiku", "http://127.0.0.1:8080")
+    assert read("--model", "name=haiku", "--model", "base-url=http://127.0.0.1:8080").model == model
+    identity = read(
+        "--model", "workload-identity.federation-rule-id=a", "--model", "workload-identity.organization-id=b"
+    )
+    assert identity.model.workload_identity
+    assert identity.model.workload_identity.organization_id == "b"
+
+
+def test_a_flag_adds_to_the_map_in_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEPFLOW_TELEMETRY", "headers: {Authorization: Bearer t-0123456789}")
+    inputs = read("--telemetry", "endpoint=https://collector.example", "--telemetry", "content=true")
+    assert (inputs.telemetry.endpoint, inputs.telemetry.content) == ("https://collector.example", True)
+    assert "t-0123456789" in inputs.secrets()
+    inputs = read("--telemetry", "headers.X-Token=other-0123456789")
+    assert inputs.secrets() == ("other-0123456789",)
+    monkeypatch.setenv("STEPFLOW_TELEMETRY", "t-0123456789")
+    with pytest.raises(InputError, match="input telemetry: write a YAML map") as caught:
+        read("--telemetry", "endpoint=https://collector.example")
+    assert "t-0123456789" not in str(caught.value)
 
 
 def test_a_command_that_sets_a_variable_is_no_map() -> None:

@@ -137,7 +137,7 @@ def scripted(checkout: Path, command: str, then: str = ";") -> tuple[str, ...]:
     old = "\"echo 'hello, world' >"
     assert old in text
     scenario.write_text(text.replace(old, json.dumps(f"({command}) 2>&1 {then} echo 'hello, world' >")[:-1]))
-    return ("--provider", "scripted", "--scenario", str(scenario))
+    return ("--scenario", str(scenario))
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)

@@ -14,8 +14,6 @@ from tests.world import MODEL_KEY
 
 pytestmark = pytest.mark.whole
 
-SCRIPTED = ("--provider", "scripted")
-
 
 def rows(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, str]]:
     """Name → state and detail."""
@@ -30,12 +28,12 @@ def preflight(*words: str) -> int:
 
 
 def scripted(checkout: Path, *words: str) -> int:
-    return preflight(*SCRIPTED, "--scenario", str(checkout.parent / "scenario.yaml"), *words)
+    return preflight("--scenario", str(checkout.parent / "scenario.yaml"), *words)
 
 
 def test_what_is_fine_is_one_line_below_what_people_must_know(checkout: Path, capsys) -> None:
     scenario = str(checkout.parent / "scenario.yaml")
-    assert main(["preflight", "fixer", *SCRIPTED, "--scenario", scenario, "--pass-env", "NOT_SET"]) == 0
+    assert main(["preflight", "fixer", "--scenario", scenario, "--pass-env", "NOT_SET"]) == 0
     *first, fine, counted = capsys.readouterr().out.splitlines()
     assert all(line.startswith("! warning") for line in first), first
     assert any("NOT_SET is not set" in line for line in first)
@@ -78,7 +76,7 @@ def test_a_scripted_agent_needs_no_key_and_nothing_is_left_behind(
 def test_the_model_is_looked_up_without_a_token_spent(checkout: Path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", MODEL_KEY)
     with MessagesApi(api_key=MODEL_KEY) as api:
-        assert preflight("--issue", "7", "--anthropic-base-url", api.url, "--model", "haiku") == 0
+        assert preflight("--issue", "7", "--model", f"base-url={api.url}", "--model", "haiku") == 0
     table = rows(capsys)
     assert table["model"] == ("ok", f"claude-haiku-5-5 answers at {api.url}")
     assert table["price"] == ("ok", "known; limits.usd is $5.00")
@@ -95,7 +93,7 @@ def test_the_model_is_looked_up_without_a_token_spent(checkout: Path, capsys, mo
 def test_a_model_that_cannot_be_asked_fails(checkout: Path, capsys, monkeypatch, server, key, words) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", key)
     with MessagesApi(api_key=MODEL_KEY, **server) as api:
-        assert preflight("--issue", "7", "--anthropic-base-url", api.url) == 1
+        assert preflight("--issue", "7", "--model", f"base-url={api.url}") == 1
     state, detail = rows(capsys)["model"]
     assert (state, words in detail) == ("failed", True), detail
     assert key not in detail
@@ -105,7 +103,7 @@ def test_a_server_without_a_list_of_models_is_no_failure(checkout: Path, capsys,
     monkeypatch.setenv("ANTHROPIC_API_KEY", MODEL_KEY)
     with MessagesApi(api_key=MODEL_KEY) as api:
         api.list_of_models = Failure(status=404, page="<h1>Not Found</h1>")
-        assert preflight("--issue", "7", "--anthropic-base-url", api.url) == 0
+        assert preflight("--issue", "7", "--model", f"base-url={api.url}") == 0
     assert rows(capsys)["model"] == ("unknown", f"the first turn will tell: {api.url} has no list of models")
 
 
@@ -120,7 +118,7 @@ def test_without_a_key_the_row_says_so_and_the_others_are_still_there(checkout: 
 def test_a_price_that_is_not_known_needs_a_budget_in_tokens(checkout: Path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", MODEL_KEY)
     with MessagesApi(api_key=MODEL_KEY) as api:
-        words = ("--issue", "7", "--anthropic-base-url", api.url, "--model", "my-own")
+        words = ("--issue", "7", "--model", f"base-url={api.url}", "--model", "my-own")
         assert preflight(*words) == 2
         assert rows(capsys)["price"][0] == "failed"
         assert preflight(*words, "--limits", "tokens=50000") == 0

@@ -24,8 +24,8 @@ TOKEN = "ghs_tokenofatest0123456789"
         ("stepflow run x --anthropic-ap KEY", "stepflow run x"),
         ("stepflow run x --github-t=KEY --read-token KEY --repo .", "stepflow run x --repo ."),
         (
-            "python -I -m stepflow run x --anthropic-base-url U -- --x",
-            "python -I -m stepflow run x --anthropic-base-url U -- --x",
+            "python -I -m stepflow run x --model U -- --x",
+            "python -I -m stepflow run x --model U -- --x",
         ),
     ],
 )
@@ -37,7 +37,7 @@ def test_the_flags_of_secrets_are_left_out_with_their_values(words: str, expecte
 def test_a_key_given_as_a_flag_is_in_no_command_line_that_tools_can_read(checkout: Path) -> None:
     look = f"cat /proc/[0-9]*/cmdline 2> /dev/null | tr '\\\\0' ' ' | grep -o 'run[ ]fixer --issue 7 --repo {checkout}'"
     (checkout.parent / "scenario.yaml").write_text(f'turns:\n  - tools:\n      - bash: {{ command: "{look}" }}\n')
-    scenario = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
+    scenario = ("--scenario", str(checkout.parent / "scenario.yaml"))
     flags = ("--anthropic-api-k", KEY, "--issue", "7", f"--github-token={TOKEN}", "--repo", str(checkout))
     words = [sys.executable, "-I", "-m", "stepflow", "run", "fixer", *flags, *scenario]
     folder = ("--run-folder", str(checkout.parent / "run"))
@@ -59,7 +59,7 @@ def test_a_credential_of_the_checkout_is_neither_seen_nor_taken(checkout: Path, 
     (checkout.parent / "scenario.yaml").write_text(
         f"turns:\n  - tools:\n      - bash: {{ command: 'git config --list; cat {config}' }}\n"
     )
-    scenario = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
+    scenario = ("--scenario", str(checkout.parent / "scenario.yaml"))
     main(["run", "fixer", "--issue", "7", *scenario, "--run-folder", str(checkout.parent / "run"), "--debug"])
     written = capsys.readouterr().out + (checkout.parent / "run/journal.jsonl").read_text()
     assert "remote.o.url=https://h/r" in written

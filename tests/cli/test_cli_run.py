@@ -19,7 +19,7 @@ pytestmark = pytest.mark.whole
 
 def run(checkout: Path, *words: str) -> int:
     """`stepflow run fixer` with the scenario."""
-    scripted = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
+    scripted = ("--scenario", str(checkout.parent / "scenario.yaml"))
     return main(["run", "fixer", *scripted, *words])
 
 
@@ -75,7 +75,7 @@ def test_a_real_model_is_asked_with_the_key_of_the_environment(
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", MODEL_KEY)
     with MessagesApi(solve(), api_key=MODEL_KEY) as api:
-        given = ["--issue", "7", "--issue-text", "Greet the world.", "--anthropic-base-url", api.url, "--json"]
+        given = ["--issue", "7", "--issue-text", "Greet the world.", "--model", f"base-url={api.url}", "--json"]
         assert main(["run", "fixer", *given]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["cost_usd"] > 0
@@ -94,7 +94,7 @@ def test_a_real_model_is_asked_with_the_key_of_the_environment(
         (["--pass-env", "ANTHROPIC_API_KEY"], "pass-env"),
         (["--working-directory", ".."], "outside"),
         *((["--record", path], "record") for path in ("../x.yaml", "report.json")),
-        (["--network", "allow"], "input allowed-hosts: list the hosts"),
+        (["--network", "allow"], "input network: write `full`, `none`, or a list of hosts"),
         (["--boundary", "github", "--issue", "7", "--github-token", "ghs_x"], "GITHUB_REPOSITORY"),
         (["--issue", "7", "--read-token", "ghp_x"], "GITHUB_ACTOR"),
     ],

@@ -31,7 +31,7 @@ def git(*words: str, cwd: Path) -> str:
 
 def run(checkout: Path, *words: str) -> int:
     """`stepflow run fixer` with the scenario."""
-    scripted = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
+    scripted = ("--scenario", str(checkout.parent / "scenario.yaml"))
     return main(["run", "fixer", "--issue", "7", *scripted, *words])
 
 
@@ -111,7 +111,7 @@ def demand_nothing_played(checkout: Path, said: str, capsys) -> None:
     shown = " ".join("".join(capsys.readouterr()).split())
     assert said in shown
     assert "Turn 1" not in shown
-    scripted = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
+    scripted = ("--scenario", str(checkout.parent / "scenario.yaml"))
     assert main(["preflight", "fixer", "--issue", "7", *scripted]) != 0
     assert said in " ".join(capsys.readouterr().out.split())
 
@@ -320,7 +320,7 @@ def test_a_run_that_was_killed_goes_on_in_another_copy(checkout: Path, capsys) -
     folder = checkout.parent / "run"
     closing = "  - expect_step: closure.issue"
     edit_scenario(checkout, closing, f"  - tools: [{{ bash: {{ command: sleep 600 }} }}]\n{closing}")
-    words = ["run", "fixer", "--issue", "7", "--provider", "scripted", "--run-folder", str(folder)]
+    words = ["run", "fixer", "--issue", "7", "--run-folder", str(folder)]
     scenario = str(checkout.parent / "scenario.yaml")
     process = subprocess.Popen(
         [sys.executable, "-m", "stepflow", *words, "--scenario", scenario],

@@ -255,7 +255,7 @@ def test_a_journal_of_another_version_is_told_with_what_to_do(
 def test_html_has_the_picture_where_the_definition_is_the_runs_own(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scripted = ["--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"), "--issue", "7"]
+    scripted = ["--scenario", str(checkout.parent / "scenario.yaml"), "--issue", "7"]
     run, page = checkout.parent / "run", checkout.parent / "page.html"
     assert main(["run", "fixer", *scripted, "--run-folder", str(run)]) == 0
     capsys.readouterr()
@@ -287,7 +287,7 @@ def test_a_number_of_iterations_that_is_none_is_told_in_plain_words(
         ("no/run.jsonl", "The file no/run.jsonl cannot be written: No such file or directory."),
         (
             "https://ann:secret@collector.example",
-            "otel-endpoint: 'collector.example' cannot be used: it carries a user",
+            "telemetry.endpoint: 'collector.example' cannot be used: it carries a user",
         ),
     ],
 )

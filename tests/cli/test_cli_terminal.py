@@ -72,7 +72,7 @@ class Screen:
 @pytest.mark.whole
 def test_a_run_at_a_terminal_shows_what_it_does_just_now_and_leaves_only_its_log(checkout: Path) -> None:
     (checkout.parent / "scenario.yaml").write_text(SCENARIO)
-    scenario = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
+    scenario = ("--scenario", str(checkout.parent / "scenario.yaml"))
     folder = str(checkout.parent / "run")
     words = ("run", "fixer", "--issue", "7", "--repo", str(checkout), *scenario, "--run-folder", folder)
     written = at_terminal(*words, code=None)
@@ -96,7 +96,7 @@ def test_a_run_at_a_terminal_shows_what_it_does_just_now_and_leaves_only_its_log
 @pytest.mark.whole
 def test_no_color_takes_the_colors_and_leaves_the_display(checkout: Path) -> None:
     (checkout.parent / "scenario.yaml").write_text(SCENARIO.replace("sleep 1.5", "true"))
-    scenario = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
+    scenario = ("--scenario", str(checkout.parent / "scenario.yaml"))
     folder = str(checkout.parent / "run")
     words = ("run", "fixer", "--issue", "7", "--repo", str(checkout), *scenario, "--run-folder", folder)
     written = at_terminal(*words, code=None, NO_COLOR="1")

@@ -7,9 +7,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from pydantic_core import PydanticUndefined
 
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.report.wording import advice
+from stepflow.run.start.input_maps import LimitsInput, ModelInput, StartInput, TelemetryInput
+from stepflow.run.start.input_values import InputMap
 from stepflow.sandbox.isolation import LAYERS
 from tests.docs.page import REFERENCE_PAGE, ROOT
 from tests.e2e.security.attacks import ATTACKS, NEEDS_NO_NEW_PRIVS
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+#: The inputs with keys that have a table of their own.
+MAPS = {"limits": LimitsInput, "start": StartInput, "model": ModelInput, "telemetry": TelemetryInput}
 #: Filled in by the runner.
 NOT_FOR_PEOPLE = ("host",)
 THREAT_MODEL = ROOT / "docs" / "threat-model.md"
@@ -30,6 +35,7 @@ def tables() -> dict[str, str]:
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
     return {
         "inputs": table(("input", "default", "what it does"), _inputs(action["inputs"])),
+        **{name: table(("key", "default", "what it is"), _keys(kind)) for name, kind in MAPS.items()},
         "outputs": table(("output", "what it holds"), _outputs(action["outputs"])),
         "outcomes": table(("outcome", "exit code", "what the summary tells you to do"), _outcomes()),
     }
@@ -40,6 +46,17 @@ def _inputs(inputs: dict[str, Any]) -> Iterable[Sequence[str]]:
         if name not in NOT_FOR_PEOPLE:
             default = f"`{described['default']}`" if described.get("default") else ""
             yield f"`{name}`", default, described["description"]
+
+
+def _keys(kind: type[InputMap]) -> Iterable[Sequence[str]]:
+    for name, field in kind.model_fields.items():
+        yield f"`{field.alias}`", _default(field.default), " ".join((field.description or "").split())
+        assert field.description, f"{kind.__name__}.{name} needs a docstring"
+
+
+def _default(value: object) -> str:
+    words = (value if isinstance(value, tuple) else (value,)) if value not in (None, False, PydanticUndefined) else ()
+    return ", ".join(f"`{word:g}`" if isinstance(word, float | int) else f"`{word}`" for word in words)
 
 
 def _outputs(outputs: dict[str, Any]) -> Iterable[Sequence[str]]:

@@ -139,7 +139,7 @@ def test_the_commands_of_the_page_about_telemetry_write_and_send_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("STEPFLOW_OTEL_HEADERS", "Authorization: Bearer t-0123456789")
+    monkeypatch.setenv("STEPFLOW_TELEMETRY", "headers: {Authorization: Bearer t-0123456789}")
     (tmp_path / "RUN").mkdir()
     shutil.copy(ROOT / "tests" / "report" / "plausible_run.jsonl", tmp_path / "RUN" / "journal.jsonl")
     with CollectorServer() as server:
@@ -204,7 +204,7 @@ def test_a_provider_that_needs_packages_is_shown_with_an_image_that_has_them() -
     rows = re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", page.read_text("utf-8"), re.M)
     assert dict(rows)["bedrock"].startswith("[yes]")
     steps = [yaml.safe_load(block.text)[-1] for block in page_blocks(page) if block.note == "login"]
-    used = {step["with"].get("provider", "anthropic"): step["uses"] for step in steps}
+    used = {read_inputs({"model": step["with"].get("model", "")}).model.provider: step["uses"] for step in steps}
     assert used["bedrock"].startswith("docker://")
     assert all(used[name].startswith("org/") for name in used.keys() - {"bedrock"})
 

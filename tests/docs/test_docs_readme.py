@@ -42,11 +42,13 @@ from tests.docs.page import (
     page_blocks,
 )
 from tests.docs.reference import KEYS, RULES
-from tests.docs.tables import documents, written
+from tests.docs.tables import NOT_FOR_PEOPLE, documents, written
 from tests.docs.workflows import check_workflow, lint_workflow
 from tests.golden import assert_golden
 from tests.servers.messages_api import MessagesApi, answers, calls
 
+MOST_INPUTS = 40
+FIRST_INPUTS = ("agent", "checks", "setup", "anthropic-api-key", "github-token", "read-token", "limits")
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 MAKE_TARGETS = set(re.findall(r"^([a-z0-9-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
 
@@ -69,6 +71,11 @@ def test_action_yml_has_the_inputs_that_the_code_reads_in_the_same_words() -> No
     assert not differ, f"write in action.yml, with the default of stepflow/run/start/inputs.py:\n{wanted}"
     assert list(declared) == list(read), "action.yml has its inputs in the order of stepflow/run/start/inputs.py"
     assert all(read.values())
+    assert len(declared.keys() - set(NOT_FOR_PEOPLE)) <= MOST_INPUTS, (
+        f"action.yml has more than {MOST_INPUTS} inputs, which nobody reads through. Make the new one a key of an "
+        "input that is a map (stepflow/run/start/input_maps.py), of agent.json or of the policy; or make two one."
+    )
+    assert tuple(declared)[: len(FIRST_INPUTS)] == FIRST_INPUTS, "what most people need comes first"
 
 
 def test_the_defaults_of_action_yml_are_those_of_the_code() -> None:
@@ -184,7 +191,7 @@ def runner(tmp_path: Path) -> Runner:
     git("commit", "-qm", "Take the agent of the page", cwd=root)
     folder = tmp_path / "runner"
     folder.mkdir()
-    inputs = {"provider": "scripted", "scenario": "scenario.yaml", "boundary": "dry-run", "isolation": "best-effort"}
+    inputs = {"scenario": "scenario.yaml", "boundary": "dry-run", "isolation": "best-effort"}
     return Runner(checkout=root, folder=folder, inputs=inputs)
 
 
@@ -298,7 +305,7 @@ def test_the_command_that_the_demo_ends_with_runs_its_agent_on_a_real_model(tmp_
     )
     with MessagesApi([calls(("read", {"file_path": "durations.py"})), aborts], api_key="sk-ant-readme") as api:
         folder = str(tmp_path / "run")
-        more = f"--anthropic-base-url {api.url} --run-folder {folder}"
+        more = f"--model base-url={api.url} --run-folder {folder}"
         done = subprocess.run(
             ["sh", "-c", f"{command} {more}"],
             env={**os.environ, "ANTHROPIC_API_KEY": "sk-ant-readme"},

@@ -36,7 +36,7 @@ def test_a_job_is_bound_by_the_policy_and_the_next_one_resumes_its_run(
     world = new_world()
     # The address of the model's server is the only thing that is not as the page shows it.
     caller = (HERE / "agent.yml").read_text()
-    world.use_workflow(caller.replace("    with:\n", f"    with:\n      anthropic-base-url: {world.model.url}\n"))
+    world.use_workflow(caller.replace("    with:\n", f'    with:\n      model: "base-url: {world.model.url}"\n'))
     temporary = tmp_path / "temp"
     temporary.mkdir(mode=0o777)
     temporary.chmod(0o777)

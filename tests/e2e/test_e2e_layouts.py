@@ -55,7 +55,7 @@ def preflight(layout: SampleProject, root: Path, written: dict[str, str], image:
         **written,
         **({"apt-packages": packages} if packages else {}),
         **({"pass-env": ",".join(AUTHORITY)} if AUTHORITY else {}),
-        **{"mode": "preflight", "agent": "fixer", "provider": "scripted", "boundary": "dry-run"},
+        **{"mode": "preflight", "agent": "fixer", "boundary": "dry-run"},
         **{"scenario": ".agent/fixer/scenarios/straight.yaml", "base-checks": "require"},
     }
     runner = HostedRunner.prepare(root.parent / "runner", image=image, checkout=root, event=EVENT, owner=RUNNER)

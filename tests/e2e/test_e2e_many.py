@@ -37,9 +37,7 @@ def swept(new_world: Callable[[], World]) -> tuple[World, dict[str, Job]]:
     scripts = {7: fix_shortly(), 8: fix_shortly(), 9: [refuse("no credit")]}
     # The address of the model's server is the only thing that is not as the page shows it.
     caller = (HERE / "many.yml").read_text()
-    caller = caller.replace(
-        "      agent: fixer\n", f"      agent: fixer\n      anthropic-base-url: {world.model.url}\n"
-    )
+    caller = caller.replace("      agent: fixer\n", f'      agent: fixer\n      model: "base-url: {world.model.url}"\n')
     return world, world.run_many(scripts, caller, dispatched({}, secret=EVENT_CANARY))
 
 

@@ -65,7 +65,7 @@ def runner(tmp_path: Path) -> Runner:
     git("commit", "--quiet", "--message", "Begin", cwd=checkout)
     inputs = {
         "anthropic-api-key": "sk-of-a-local-server",
-        "model": "smollm2",
+        "model": {"name": "smollm2"},
         "limits": "tokens: 200000",
         "boundary": "dry-run",
         "isolation": "best-effort",

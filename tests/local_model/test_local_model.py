@@ -41,7 +41,7 @@ def test_the_server_speaks_the_messages_api_and_heeds_no_output_config(serve: Se
 
 
 def test_prose_ends_the_run_as_specified_with_every_format_retry_in_sight(serve: Serve, runner: Runner) -> None:
-    done = runner.run(GREETING, anthropic_base_url=serve())
+    done = runner.run(GREETING, model={"base-url": serve()})
     print(done.log)
     assert (done.outputs["outcome"], done.exit_code) == ("routing_failed", 1), done.log
     assert '"onFail" leads nowhere' in done.outputs["reason"], "an answer that cannot be read has failed its check"
@@ -56,7 +56,7 @@ def test_prose_ends_the_run_as_specified_with_every_format_retry_in_sight(serve:
 def test_a_server_that_its_own_schema_makes_answer_in_form_completes_an_agent(serve: Serve, runner: Runner) -> None:
     # With its template engine this server holds the beginning of its own answer against the schema and refuses itself.
     server = serve("--json-schema", json.dumps(PASSES), "--no-jinja")
-    done = runner.run(GREETING, anthropic_base_url=server)
+    done = runner.run(GREETING, model={"base-url": server})
     print(done.log)
     assert done.outputs["outcome"] == "completed", done.log
     assert (done.outputs["iterations"], done.exit_code) == ("2", 0)

@@ -41,7 +41,7 @@ def test_https_and_loopback_are_fine(url, checked):
     ],
 )
 def test_any_other_address_is_refused_with_the_input_named(url):
-    with pytest.raises(InputError, match="`anthropic-base-url`") as caught:
+    with pytest.raises(InputError, match=r"`model\.base-url`") as caught:
         check_base_url(url)
     assert "https://" in caught.value.hint
     assert "secret" not in str(caught.value)

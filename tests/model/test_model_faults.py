@@ -61,7 +61,7 @@ LASTING = {
     "402": (Failure(status=402, error="billing_error"), "credit"),
     "403": (Failure(status=403, error="permission_error"), "`model`"),
     "404": (Failure(status=404, error="not_found_error", message="model: claude-nope"), "`model`"),
-    "404 of another server": (Failure(status=404, page="<h1>Not found</h1>"), "`anthropic-base-url`"),
+    "404 of another server": (Failure(status=404, page="<h1>Not found</h1>"), "`model.base-url`"),
     "413": (Failure(status=413, error="invalid_request_error"), "too large"),
     "400 context": (
         Failure(
@@ -269,7 +269,7 @@ def test_a_refused_connection_passes_unless_nobody_waits_for_it(wait):
     with AnthropicModel(KEY, f"http://127.0.0.1:{closed_port()}", wait_when_refused=wait) as model:
         fault = fault_of(model)
     assert "Connection refused" in fault.reason
-    assert "`anthropic-base-url`" in fault.hint
+    assert "`model.base-url`" in fault.hint
     assert fault.transient is wait
 
 

@@ -130,7 +130,7 @@ def test_a_refusal_is_a_fault_that_says_what_to_change_here(
     assert word in fault.hint
     if name != "identity":
         assert "anthropic-api-key" not in fault.hint
-        assert "anthropic-base-url" not in fault.hint
+        assert "model.base-url" not in fault.hint
     assert [secret for secret in service.secrets() if secret in fault.reason] == []
 
 
@@ -212,7 +212,7 @@ def test_an_exchange_that_is_refused_ends_the_run_or_is_tried_again(status: int,
     fault = fault_of(model)
     assert fault.transient is transient
     assert str(status) in fault.reason
-    assert "anthropic-workload-identity" in fault.hint
+    assert "model.workload-identity" in fault.hint
     assert [secret for secret in service.secrets() if secret in str(fault)] == []
 
 

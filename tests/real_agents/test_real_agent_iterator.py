@@ -49,7 +49,7 @@ def make_runner(root: Path, deno: Path | None = None) -> Runner:
     git("add", "--all", cwd=checkout)
     git("commit", "--quiet", "--message", "Begin", cwd=checkout)
     runner = Runner(checkout=checkout, folder=folder)
-    runner.inputs |= {"provider": "scripted", "boundary": "dry-run", "isolation": "best-effort"}
+    runner.inputs |= {"boundary": "dry-run", "isolation": "best-effort"}
     if deno:
         (checkout / "toolchain").mkdir()
         shutil.copy(deno, checkout / "toolchain" / "deno")

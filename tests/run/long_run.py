@@ -78,7 +78,6 @@ def main(folder: Path, iterations: int) -> dict:
     git("commit", "--quiet", "--message", "Begin", cwd=root)
     (folder / "scenario.yaml").write_text(json.dumps(scenario(iterations)))
     given = {
-        "provider": "scripted",
         "scenario": str(folder / "scenario.yaml"),
         "boundary": "dry-run",
         "isolation": "best-effort",

@@ -89,7 +89,7 @@ def test_packages_are_there_before_setup_and_before_the_flow(run: Run) -> None:
     [
         ("open", {"network": "full"}),
         ("closed", {"network": "none"}),
-        ("closed", {"network": "allow", "allowed_hosts": "good.example"}),
+        ("closed", {"network": "good.example"}),
     ],
     ids=["full", "none", "allow"],
 )

@@ -44,7 +44,7 @@ def reached_cap(inputs: Inputs, trigger: Trigger, *starts: RunStart, period: Per
 def test_no_order_of_jobs_starts_or_costs_more_than_the_caps(seed: int, period: Period) -> None:
     chance = random.Random(seed)
     most, dollars = chance.randint(1, 20), chance.choice([0.02, 0.1, 0.3, 0.5, 10])
-    given = {"agent": "builtin/triage", "start-on": "issues.opened"}
+    given = {"agent": "builtin/triage", "start": {"events": "issues.opened"}}
     inputs = read_inputs({**given, "limits": {"runs-per-person-per-day": most, f"usd-per-{period}": dollars}})
     people = [chance.choice(["eve", "mallory", "trudy"]) for _ in range(50)]
     starts = sorted(opened(number, person, chance.uniform(0, 60)) for number, person in enumerate(people, 1))
@@ -141,7 +141,9 @@ def event(name: str, **facts: object) -> IssueEvent:
     return IssueEvent.model_validate({**made, "opened_by": "eve", **facts})
 
 
-ALL = {"agent": "builtin/triage", "start-on": "issues.opened,issues.reopened,issues.assigned", "mention": "helper"}
+START = {"events": "issues.opened,issues.reopened,issues.assigned", "mention": "helper"}
+ALL = {"agent": "builtin/triage", "start": START}
+BY_BOTS = {**ALL, "start": {**START, "bots": "helper"}}
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,11 @@ ALL = {"agent": "builtin/triage", "start-on": "issues.opened,issues.reopened,iss
         (issue(7), ALL, "issues.opened"),
         (issue(7), {"agent": "builtin/triage"}, ""),
         (issue(7, author_type="Bot"), ALL, ""),
-        (issue(7, author="helper[bot]", author_type="Bot"), {**ALL, "allow-bots": "helper"}, "issues.opened"),
+        (
+            issue(7, author="helper[bot]", author_type="Bot"),
+            {**ALL, "start": {**START, "bots": "helper"}},
+            "issues.opened",
+        ),
         (comment("@helper, please"), ALL, "issue_comment.created"),
         (comment("/stepflow run triage\nplease"), ALL, "issue_comment.created"),
         (comment("/stepflow run fix"), ALL, ""),

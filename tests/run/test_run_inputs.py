@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from stepflow.domain.proof import HunkPolicy
+from stepflow.domain.words import Network
 from stepflow.errors import InputError
+from stepflow.run.start.input_values import NetworkAccess
 from stepflow.run.start.inputs import ProveInput, read_inputs
 
 
@@ -14,16 +16,15 @@ def test_texts_become_what_they_mean() -> None:
         {
             "parameters": "topic: parser\ncount: 3",
             "setup": "pip install -e .\n\nnpm ci\n",
-            "allow-bots": "a, b c",
             "limits": "{usd: 0.5, iterations: 7}",
-            "trigger-labels": "bot/*\nplease fix",
+            "start": "labels: |\n  bot/*\n  please fix\nbots: a, b c",
         }
     )
     assert inputs.parameters == {"topic": "parser", "count": 3}
     assert inputs.setup == ("pip install -e .", "npm ci")
-    assert inputs.allow_bots == ("a", "b", "c")
+    assert inputs.start.bots == ("a", "b", "c")
     assert (inputs.limits.usd, inputs.limits.iterations, inputs.limits.minutes) == (0.5, 7, 50)
-    assert inputs.trigger_labels == ("bot/*", "please fix")
+    assert inputs.start.labels == ("bot/*", "please fix")
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_texts_become_what_they_mean() -> None:
         ("limits", "budget-usd: 5", 'input limits: there is no key `budget-usd` (did you mean "usd"?); it knows usd,'),
         ("limits", "5", "input limits: write a YAML map"),
         ("mode", "dance", "'preflight', 'plan', 'gather' or 'prove'"),
-        ("min-permission", "none", "write read, triage"),
+        ("start", "min-permission: none", "input start.min-permission: write read, triage"),
         ("many-issues", "label: bug", "`label` is for the mode plan"),
         ("prove", "comand: pytest", "input prove.command: must be given"),
         ("prove", "command: pytest\nmax-hunks: 0", "input prove.max-hunks: must be at least 1"),
@@ -112,24 +113,24 @@ def test_no_secret_is_among_the_options_or_in_an_error() -> None:
 
 
 def test_hosts_are_listed_with_the_network_that_they_are_for() -> None:
-    assert read_inputs({"network": "allow", "allowed-hosts": "pypi, *.example.org\nx.org:8443"}).allowed_hosts == (
-        *("pypi", "*.example.org", "x.org:8443"),
+    assert read_inputs({"network": "pypi, *.example.org\nx.org:8443"}).network == NetworkAccess(
+        reach=Network.ALLOW, hosts=("pypi", "*.example.org", "x.org:8443")
     )
+    assert read_inputs({"network": "none"}).network == NetworkAccess(reach=Network.NONE)
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"network": "allow"}, "list the hosts that `network: allow` lets through, such as pypi"),
-        ({"allowed-hosts": "pypi"}, "works only with `network: allow`"),
-        ({"network": "allow", "allowed-hosts": "pypi https://x.org/"}, "'https://x.org/' is not a host: write a name"),
-        (
-            {"network": "allow", "allowed-hosts": "pipy"},
-            "'pipy' is neither an ecosystem (debian, npm, pypi) nor",
-        ),
+        ("allow", "'allow' is neither an ecosystem (debian, npm, pypi) nor a host with a dot or a port"),
+        ("none, pypi", "'none' is neither an ecosystem"),
+        ("pypi https://x.org/", "'https://x.org/' is not a host: write a name"),
+        ([], ""),
+        ({"reach": "full"}, ""),
     ],
 )
 def test_hosts_that_cannot_count_are_refused_with_the_fix(given, words) -> None:
     with pytest.raises(InputError) as caught:
-        read_inputs(given)
-    assert f"input allowed-hosts: {words}" in str(caught.value)
+        read_inputs({"network": given})
+    assert "input network: write `full`, `none`, or a list of hosts" in str(caught.value)
+    assert words in str(caught.value)

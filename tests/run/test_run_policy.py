@@ -19,7 +19,7 @@ from stepflow.errors import InputError
 from stepflow.model.models import MODEL_IDS
 from stepflow.run.start.event import EventPayload
 from stepflow.run.start.input_maps import SharedLimits
-from stepflow.run.start.input_values import known_keys
+from stepflow.run.start.input_values import NetworkAccess, known_keys
 from stepflow.run.start.inputs import Inputs, read_inputs
 from stepflow.run.start.policy import Policy
 from stepflow.run.start.trigger import Skip, Trigger, find_trigger
@@ -27,7 +27,7 @@ from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts
 from tests.tried import tried
 from tests.world import SOURCE
 
-#: Entries of `allowed-hosts` that overlap in every way, and places that they may lead to.
+#: Hosts of the input `network` that overlap in every way, and places that they may lead to.
 HOSTS = (
     "pypi",
     "pypi.org",
@@ -44,11 +44,8 @@ LOGINS = ("ann", "bob", "renovate[bot]")
 RUNGS = tuple(f"{model}{effort}" for model in (*MODEL_ALIASES, MODEL_IDS["opus"]) for effort in ("", ":low", ":high"))
 DOLLARS = st.sampled_from([0.5, 2, 5, 7.25, 1000])
 PERMISSIONS = st.sampled_from([each.value for each in Permission if each is not Permission.NONE])
-NETWORKS: st.SearchStrategy[dict[str, JsonValue]] = st.one_of(
-    st.sampled_from([{"network": "none"}, {"network": "full"}]),
-    st.lists(st.sampled_from(HOSTS), min_size=1, max_size=4).map(
-        lambda hosts: {"network": "allow", "allowed-hosts": hosts}
-    ),
+NETWORKS: st.SearchStrategy[JsonValue] = st.one_of(
+    st.sampled_from(["none", "full"]), st.lists(st.sampled_from(HOSTS), min_size=1, max_size=4)
 )
 
 
@@ -77,10 +74,11 @@ KEYS: dict[str, st.SearchStrategy[dict[str, JsonValue]]] = {
         lambda agents: {"agents": {**agents}}
     ),
     "models": lists_of(RUNGS).map(lambda rungs: {"models": [*rungs]}),
-    "network": NETWORKS,
+    "network": NETWORKS.map(lambda network: {"network": network}),
     "limits": LIMITS.map(lambda limits: {"limits": limits}),
-    "min-permission": PERMISSIONS.map(lambda least: {"min-permission": least}),
-    "started-by": lists_of(LOGINS).map(lambda logins: {"started-by": [*logins]}),
+    "start": st.fixed_dictionaries({}, optional={"min-permission": PERMISSIONS, "by": lists_of(LOGINS)}).map(
+        lambda start: {"start": start}
+    ),
 }
 
 
@@ -94,10 +92,9 @@ def policies(draw: st.DrawFn) -> dict[str, JsonValue]:
 def given_inputs(draw: st.DrawFn) -> dict[str, object]:
     network = draw(NETWORKS)
     return {
-        "network": network["network"],
-        "allowed-hosts": " ".join(map(str, network.get("allowed-hosts", []))),
+        "network": " ".join(map(str, network)) if isinstance(network, list) else network,
         "limits": draw(LIMITS),
-        "min-permission": draw(PERMISSIONS),
+        "start": {"min-permission": draw(PERMISSIONS)},
         "model": draw(st.sampled_from(["", *MODEL_ALIASES])),
     }
 
@@ -112,12 +109,12 @@ def policy_of(policy: dict[str, JsonValue]) -> Policy:
     return read
 
 
-def reached(network: Network | None, hosts: tuple[str, ...]) -> set[tuple[str, int]]:
+def reached(network: NetworkAccess | None) -> set[tuple[str, int]]:
     """The places that tools can reach."""
-    if network is Network.ALLOW:
-        allowed = parse_allowed_hosts(hosts)
+    if network and network.reach is Network.ALLOW:
+        allowed = parse_allowed_hosts(network.hosts)
         return {place for place in PLACES if any(host.covers(*place) for host in allowed)}
-    return set() if network is Network.NONE else set(PLACES)
+    return set() if network and network.reach is Network.NONE else set(PLACES)
 
 
 def most(dollars: float | None) -> float:
@@ -125,7 +122,7 @@ def most(dollars: float | None) -> float:
 
 
 def test_every_key_of_a_policy_is_tried_here() -> None:
-    assert {*known_keys(Policy)} == {*KEYS, "allowed-hosts"}
+    assert {*known_keys(Policy)} == {*KEYS}
 
 
 @tried(100)
@@ -136,15 +133,15 @@ def test_no_policy_widens_an_input(asked: dict[str, object], policy: dict[str, J
         read_inputs({**asked, "policy": written(policy)}),
         policy_of(policy),
     )
-    left = reached(after.network, after.allowed_hosts)
-    assert left <= reached(before.network, before.allowed_hosts) & reached(limits.network, limits.allowed_hosts)
+    assert reached(after.network) <= reached(before.network) & reached(limits.network)
     # An entry keeps its form: a name that is written out may lead to a private address, and a suffix may not.
-    assert before.network is Network.FULL or {*after.allowed_hosts} <= {*before.allowed_hosts}
+    assert before.network.reach is Network.FULL or {*after.network.hosts} <= {*before.network.hosts}
     for name in SharedLimits.model_fields:
         wanted = min(most(getattr(before.limits, name)), most(getattr(limits.limits, name)))
         assert most(getattr(after.limits, name)) == wanted
-    assert after.min_permission.rank == max(before.min_permission.rank, (limits.min_permission or Permission.NONE).rank)
-    narrowed = {"policy", "network", "allowed_hosts", "min_permission", "limits"}
+    least = limits.start.min_permission or Permission.NONE
+    assert after.start.min_permission.rank == max(before.start.min_permission.rank, least.rank)
+    narrowed = {"policy", "network", "start", "limits"}
     assert before.model_dump(exclude=narrowed) == after.model_dump(exclude=narrowed)
 
 
@@ -192,9 +189,7 @@ def test_no_policy_adds_a_rung_to_a_ladder(
 def test_a_further_key_lets_nobody_start_and_no_agent_run(
     policy: dict[str, JsonValue], more: dict[str, JsonValue], actor: str
 ) -> None:
-    # The hosts belong to the network.
-    further = {key: value for key, value in more.items() if key != "allowed-hosts" or "network" not in policy}
-    before, after = policy_of(policy), policy_of({**further, **policy})
+    before, after = policy_of(policy), policy_of({**more, **policy})
     assert not before.objection_to(actor) or after.objection_to(actor)
     for name in ("fixer", "builtin/fix", "other"):
         assert not before.objection_to_agent(name) or after.objection_to_agent(name)
@@ -203,24 +198,24 @@ def test_a_further_key_lets_nobody_start_and_no_agent_run(
 @pytest.mark.parametrize(
     ("asked", "policy", "expected"),
     [
-        ({}, "network: allow\nallowed-hosts: [pypi, '*.example.org']", (Network.ALLOW, ("pypi", "*.example.org"))),
+        ({}, "network: [pypi, '*.example.org']", (Network.ALLOW, ("pypi", "*.example.org"))),
         (
-            {"network": "allow", "allowed-hosts": "pypi.org a.example.org evil.example"},
-            "network: allow\nallowed-hosts: [pypi, '*.example.org']",
+            {"network": "pypi.org a.example.org evil.example"},
+            "network: [pypi, '*.example.org']",
             (Network.ALLOW, ("pypi.org", "a.example.org")),
         ),
         # What the policy covers in part only goes, and without a host nothing is left of the network.
         (
-            {"network": "allow", "allowed-hosts": "*.pypi.org"},
-            "network: allow\nallowed-hosts: pypi",
+            {"network": "*.pypi.org"},
+            "network: pypi",
             (Network.NONE, ()),
         ),
-        ({"network": "allow", "allowed-hosts": "pypi"}, "network: none", (Network.NONE, ())),
+        ({"network": "pypi"}, "network: none", (Network.NONE, ())),
     ],
 )
 def test_the_narrower_network_applies(asked: dict[str, str], policy: str, expected: object) -> None:
     inputs = read_inputs({**asked, "policy": policy})
-    assert (inputs.network, inputs.allowed_hosts) == expected
+    assert (inputs.network.reach, inputs.network.hosts) == expected
 
 
 @pytest.mark.parametrize(
@@ -245,11 +240,11 @@ def test_a_policy_with_a_mistake_stops_the_run_and_says_what_to_do(policy: str, 
 @pytest.mark.parametrize(
     ("policy", "anyone"),
     [
-        ("min-permission: read", False),
-        ("min-permission: write\nmodels: [opus, sonnet, haiku]", False),
+        ("start: {min-permission: read}", False),
+        ("start: {min-permission: write}\nmodels: [opus, sonnet, haiku]", False),
         ("models: [opus, sonnet, haiku]", True),
         ("limits: {usd: 2}", True),
-        ("started-by: [ann]", True),
+        ("start: {by: [ann]}", True),
     ],
 )
 def test_an_agent_for_everybody_asks_for_the_permission_of_the_policy(policy: str, *, anyone: bool) -> None:
@@ -289,10 +284,10 @@ def start(inputs: Inputs, login: str) -> Trigger | Skip:
 
 
 def test_who_is_not_listed_starts_nothing() -> None:
-    inputs = read_inputs({"agent": "fixer", "policy": "started-by: [Ann, 'renovate[bot]']"})
+    inputs = read_inputs({"agent": "fixer", "policy": "start: {by: [Ann, 'renovate[bot]']}"})
     assert isinstance(start(inputs, "ann"), Trigger)
     assert start(inputs, "bob") == Skip(
-        reason="the policy does not let bob start a run; `started-by` in STEPFLOW_POLICY lists who may"
+        reason="the policy does not let bob start a run; `start.by` in STEPFLOW_POLICY lists who may"
     )
     assert start(inputs, "") == Skip(
         reason="the policy lists who may start a run, and it is not known who does; set GITHUB_ACTOR"

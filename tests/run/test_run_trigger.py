@@ -124,10 +124,10 @@ def test_a_label_with_the_prefix_names_the_agent_and_the_event_carries_the_issue
 @pytest.mark.parametrize(
     ("label", "inputs"),
     [
-        ("🤖 fixer", {"trigger_labels": "🤖 *"}),
-        ("fixer", {"trigger_labels": "*", "agents": ("fixer", "writer")}),
-        ("go", {"trigger_labels": "agent:*\ngo", "agent": "fixer"}),
-        ("run the fixer now", {"trigger_labels": "run the * now"}),
+        ("🤖 fixer", {"start": {"labels": "🤖 *"}}),
+        ("fixer", {"start": {"labels": "*"}, "agents": ("fixer", "writer")}),
+        ("go", {"start": {"labels": "agent:*\ngo"}, "agent": "fixer"}),
+        ("run the fixer now", {"start": {"labels": "run the * now"}}),
         ("Agent:Fixer", {}),
     ],
 )
@@ -152,7 +152,7 @@ def test_an_issue_starts_the_agent_of_the_input_where_start_on_lists_it(
     action: str, author: dict, association: str, by_writer: bool, unproven: str
 ) -> None:
     event = opened(action, user=author, author_association=association)
-    trigger = started("issues", event, agent="fixer", start_on=f"issues.{action}", read_token="x")
+    trigger = started("issues", event, agent="fixer", start={"events": f"issues.{action}"}, read_token="x")
     assert (trigger.agent, trigger.issue_number, trigger.label) == ("fixer", 7, None)
     assert trigger.by_writer is by_writer
     assert trigger.unproven.startswith(unproven)
@@ -173,11 +173,11 @@ def test_a_pull_request_is_reviewed_where_a_label_or_start_on_asks_for_it(
     name: str, action: str, head: str, label: str | None
 ) -> None:
     events = "pull_request.opened, pull_request.synchronize, pull_request.ready_for_review"
-    trigger = started(name, pulled(action), agent="fixer", start_on=events)
+    trigger = started(name, pulled(action), agent="fixer", start={"events": events})
     assert (trigger.agent, trigger.issue_number, trigger.label) == ("fixer", 8, label)
     assert trigger.pull_request == PullRequestEvent(number=8, head=head)
     assert (trigger.by_writer, trigger.unproven) == (False, "")
-    own = started(name, pulled(action, sender=ANN), agent="fixer", start_on=events, read_token="x")
+    own = started(name, pulled(action, sender=ANN), agent="fixer", start={"events": events}, read_token="x")
     assert own.unproven.startswith("ann (NONE) may not start a review of their own pull request")
 
 
@@ -277,7 +277,7 @@ def test_an_issue_of_another_repository_is_refused(text: str) -> None:
     ids=["behind", "lines", "fixed", "CR"],
 )
 def test_blanks_around_a_label_of_the_list_do_not_count(labels: str) -> None:
-    assert started("issues", labeled(), trigger_labels=labels).agent == "fixer"
+    assert started("issues", labeled(), start={"labels": labels}).agent == "fixer"
 
 
 def test_a_comment_answers_a_run_that_waits() -> None:
@@ -287,14 +287,14 @@ def test_a_comment_answers_a_run_that_waits() -> None:
 
 
 def test_a_bot_approves_nothing_even_where_it_may_start_runs() -> None:
-    skipped = find("issue_comment", {**commented("/stepflow approve 12ab"), "sender": BOT}, allow_bots="helper")
+    skipped = find("issue_comment", {**commented("/stepflow approve 12ab"), "sender": BOT}, start={"bots": "helper"})
     assert isinstance(skipped, Skip)
     assert "only people approve" in skipped.reason
 
 
 def test_a_bot_is_skipped_unless_it_is_named() -> None:
     assert isinstance(find("issues", labeled(sender=BOT)), Skip)
-    assert started("issues", labeled(sender=BOT), allow_bots="other, helper").actor_is_bot
+    assert started("issues", labeled(sender=BOT), start={"bots": "other, helper"}).actor_is_bot
 
 
 NO_COMMAND = 'does not begin with "/stepflow run <agent>"'
@@ -304,16 +304,26 @@ NO_AGENT = "names no agent and the input agent is empty"
 @pytest.mark.parametrize(
     ("name", "payload", "inputs", "words"),
     [
-        ("issues", labeled("bug"), {}, 'the label "bug" starts no agent; trigger-labels: agent:*'),
-        ("issues", labeled("bug"), {"trigger_labels": "*", "agents": ("fixer", "writer")}, "is not an agent's name"),
-        ("issues", labeled("go"), {"trigger_labels": "agent:*\ngo"}, NO_AGENT),
+        ("issues", labeled("bug"), {}, 'the label "bug" starts no agent; start.labels: agent:*'),
+        ("issues", labeled("bug"), {"start": {"labels": "*"}, "agents": ("fixer", "writer")}, "is not an agent's name"),
+        ("issues", labeled("go"), {"start": {"labels": "agent:*\ngo"}}, NO_AGENT),
         ("issues", labeled(sender=ANN), {}, "ann (NONE) may not label their own issue"),
-        ("issues", opened(), {"agent": "fixer"}, "issues.opened starts no agent; start-on: nothing"),
-        ("issues", opened(), {"start_on": "issues.reopened"}, "starts no agent; start-on: issues.reopened"),
-        ("issues", opened(user=BOB), {"start_on": "issues.opened", "agent": "fixer"}, "bob (NONE) may not start"),
+        ("issues", opened(), {"agent": "fixer"}, "issues.opened starts no agent; start.events: nothing"),
+        (
+            "issues",
+            opened(),
+            {"start": {"events": "issues.reopened"}},
+            "starts no agent; start.events: issues.reopened",
+        ),
+        (
+            "issues",
+            opened(user=BOB),
+            {"start": {"events": "issues.opened"}, "agent": "fixer"},
+            "bob (NONE) may not start",
+        ),
         ("issues", opened("edited"), {"agent": "fixer"}, "the event issues.edited starts no agent"),
-        ("pull_request", pulled(), {"agent": "fixer"}, "pull_request.opened starts no agent; start-on: nothing"),
-        ("pull_request", pulled(), {"start_on": "pull_request.opened"}, NO_AGENT),
+        ("pull_request", pulled(), {"agent": "fixer"}, "pull_request.opened starts no agent; start.events: nothing"),
+        ("pull_request", pulled(), {"start": {"events": "pull_request.opened"}}, NO_AGENT),
         ("pull_request_target", pulled("closed"), {"agent": "fixer"}, "the event pull_request.closed starts no agent"),
         ("issue_comment", commented(f"please {RUN}"), {}, NO_COMMAND),
         ("issue_comment", commented("/stepflow run"), {}, NO_COMMAND),
@@ -399,7 +409,7 @@ def test_a_mention_within_code_is_not_heard(before: str, after: str, is_heard: b
     ],
 )
 def test_what_the_page_does_not_show_as_said_to_somebody_is_no_mention(text: str) -> None:
-    skipped = find("issue_comment", commented(text), agent="fixer", mention="helper-bot")
+    skipped = find("issue_comment", commented(text), agent="fixer", start={"mention": "helper-bot"})
     assert isinstance(skipped, Skip)
     assert "does not mention @helper-bot" in skipped.reason
 
@@ -415,7 +425,7 @@ def test_what_the_page_does_not_show_as_said_to_somebody_is_no_mention(text: str
     ],
 )
 def test_what_the_page_shows_as_a_mention_is_one(text: str) -> None:
-    assert started("issue_comment", commented(text), agent="fixer", mention="helper-bot").agent == "fixer"
+    assert started("issue_comment", commented(text), agent="fixer", start={"mention": "helper-bot"}).agent == "fixer"
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from tests.fakes import StillClock
 RUNS = Path(__file__).parent
 GOLDEN = "journal.golden.jsonl"
 ISSUE = Issue(number=7, title="Say hello properly", author="ann")
-INPUTS = {"provider": "scripted", "boundary": "dry-run", "isolation": "best-effort"}
+INPUTS = {"boundary": "dry-run", "isolation": "best-effort"}
 
 
 def run_cases() -> list[Path]:

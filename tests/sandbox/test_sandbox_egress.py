@@ -1,4 +1,4 @@
-"""`network: allow`: the tools reach the hosts that are listed, by name and through the parent, and nothing else."""
+"""Listed hosts: the tools reach them by name and through the parent, and nothing else."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class TestByName:
         box = allow("good.example", known=("good.example", "bad.example"))
         assert curl(box, "http://good.example/page") == "canary"
         refused = box.sh("curl -sS --max-time 10 http://bad.example/")
-        assert refused.stdout == "stepflow: bad.example is not in allowed-hosts\n"
+        assert refused.stdout == "stepflow: bad.example is not among the allowed hosts\n"
         tunnel = box.sh("curl -sS --max-time 10 https://bad.example/")
         assert tunnel.exit_code != 0
         assert "403" in tunnel.stderr
@@ -107,8 +107,8 @@ class TestByName:
 
     def test_a_port_must_be_listed_unless_it_is_one_of_the_web(self, allow, pages):
         box = allow("good.example", "other.example:8443", known=("good.example", "other.example"))
-        assert "not in allowed-hosts" in curl(box, "http://good.example:8443/")
-        assert "not in allowed-hosts" in curl(box, "http://other.example/")
+        assert "not among the allowed hosts" in curl(box, "http://good.example:8443/")
+        assert "not among the allowed hosts" in curl(box, "http://other.example/")
         assert curl(box, "http://other.example:8443/") == "canary"
         assert pages.came == [("/", "other.example:8443")]
         assert asked(box) == {"good.example:8443": (0, 1), "other.example": (0, 1), "other.example:8443": (1, 0)}
@@ -116,7 +116,7 @@ class TestByName:
     def test_every_request_is_judged_by_itself(self, allow, pages):
         box = allow("good.example", known=("good.example", "bad.example"))
         answer = curl(box, "http://good.example/1", "http://bad.example/2", "http://good.example/3")
-        assert answer == "canarystepflow: bad.example is not in allowed-hosts\ncanary"
+        assert answer == "canarystepflow: bad.example is not among the allowed hosts\ncanary"
         assert curl(box, "-d body -H 'Host: bad.example' http://good.example/4") == "body"
         assert {host for _, host in pages.came} == {"good.example"}
 
@@ -235,7 +235,7 @@ class TestNames:
             assert internet.addresses == ["9.9.9.9", "2620:fe::fe"]
             internet.addresses.clear()
         for name in ("private", "azure", "mapped", "none"):
-            assert "not in allowed-hosts" in curl(box, f"http://{name}.suffix.example/")
+            assert "not among the allowed hosts" in curl(box, f"http://{name}.suffix.example/")
         assert internet.addresses == []
 
     def test_a_name_that_is_written_out_leads_where_its_owner_says(self, open_to, internet):
@@ -313,7 +313,7 @@ class TestAddresses:
     def test_a_private_address_is_for_what_is_written_out(self, allow, pages, listed, other):
         box = allow(f"{listed}:{pages.port}")
         assert curl(box, f"http://{listed}:{pages.port}/") == "canary"
-        assert "not in allowed-hosts" in curl(box, f"http://{other}:{pages.port}/")
+        assert "not among the allowed hosts" in curl(box, f"http://{other}:{pages.port}/")
 
     @pytest.mark.parametrize(
         ("address", "public"),
@@ -537,7 +537,7 @@ class TestRefusals:
         )
         threads = threading.active_count()
         with pytest.raises(
-            IsolationError, match=r"network: switched off|landlock: switched off|`network: allow` cannot"
+            IsolationError, match=r"network: switched off|landlock: switched off|with a list of hosts cannot"
         ):
             Toolbox.start(checkout, options=options)
         assert threading.active_count() == threads

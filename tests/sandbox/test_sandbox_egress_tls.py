@@ -1,4 +1,4 @@
-"""`network: allow`: what a connection of TLS and a tunnel may begin with, so that the name that was judged counts."""
+"""Listed hosts: what a connection of TLS and a tunnel may begin with, so that the name that was judged counts."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def open_access(name: str, folder: Path) -> Iterator[ProviderAccess]:
 
 
 def _access(name: str, logins: LoginServer, folder: Path) -> ProviderAccess:
-    inputs = {"provider": PROVIDERS[name]}
+    inputs = {"model": {"provider": PROVIDERS[name]}}
     aws = {"AWS_REGION": "eu-west-1"}
     vertex = {"CLOUD_ML_REGION": "europe-west1", "GOOGLE_CLOUD_PROJECT": "my-project"}
     dialect: Dialect
@@ -85,8 +85,8 @@ def _access(name: str, logins: LoginServer, folder: Path) -> ProviderAccess:
             dialect, inputs, login = AnthropicDialect(key=KEY), {"anthropic-api-key": KEY}, {}
         case "identity":
             dialect, login = FederatedDialect(ids=IDS, knows=lambda token: token in logins.identities), logins.job
-            lines = [f"{key.replace('_', '-')}: {value}" for key, value in IDS.items()]
-            inputs = {"anthropic-workload-identity": "\n".join(lines)}
+            identity = {key.replace("_", "-"): value for key, value in IDS.items()}
+            inputs = {"model": {"workload-identity": identity}}
         case "bedrock":
             access_key, secret_key, session_token = AWS_KEYS.values()
             dialect = BedrockDialect(access_key=access_key, secret_key=secret_key, session_token=session_token)

@@ -15,7 +15,12 @@ from tests.runs.played_run import GOLDEN, run_cases
 
 PLAUSIBLE = Path(__file__).parents[1] / "report" / "plausible_run.jsonl"
 #: In place of what `tests/runs` masks.
-UNMASKED: dict[str, Any] = {"seconds": 0.25, "bytes": 7, "isolation": {}, "options": {"provider": "scripted"}}
+UNMASKED: dict[str, Any] = {
+    "seconds": 0.25,
+    "bytes": 7,
+    "isolation": {},
+    "options": {"model": {"provider": "scripted"}},
+}
 
 
 def unmasked(value: Any) -> Any:

@@ -86,7 +86,7 @@ def make_repository(root: Path) -> Path:
 
 def stepflow(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-I", "-m", "stepflow", *words]
-    secrets = {"ANTHROPIC_API_KEY": MODEL_KEY, "STEPFLOW_OTEL_HEADERS": f"Authorization: Bearer {TOKEN}"}
+    secrets = {"ANTHROPIC_API_KEY": MODEL_KEY, "STEPFLOW_TELEMETRY": f"headers: {{Authorization: Bearer {TOKEN}}}"}
     environ = {**os.environ, **secrets}
     return subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, check=False)
 
@@ -96,7 +96,7 @@ def test_a_real_collector_receives_a_run_and_an_old_run_folder(rotel: Path, tmp_
     flags = ["--issue", "7", "--issue-text", "Greet the world.", "--run-folder", str(folder)]
     with CollectorServer() as behind, serving(rotel, behind.url) as url:
         with MessagesApi(solve(), api_key=MODEL_KEY) as api:
-            flags += ["--anthropic-base-url", api.url, "--otel-endpoint", url]
+            flags += ["--model", f"base-url={api.url}", "--telemetry", f"endpoint={url}"]
             done = stepflow("run", "fixer", *flags, cwd=checkout)
         assert done.returncode == 0, done.stdout + done.stderr
         trace = build_trace(iter_journal(folder / "journal.jsonl"))

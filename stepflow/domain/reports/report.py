@@ -161,7 +161,7 @@ class RunReport:
     reviewed: ReviewedPull | None = None
     #: The repository's guidance files that the model was shown.
     guidance: tuple[GuidanceFile, ...] = ()
-    #: Hosts that the sandbox requested with `network: allow`, ordered by first request.
+    #: Hosts that the sandbox requested of a network with listed hosts, ordered by first request.
     hosts: tuple[HostRequests, ...] = ()
     #: All images of the issue, including those that the model could not see.
     images: tuple[IssueImage, ...] = ()

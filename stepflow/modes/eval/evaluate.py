@@ -249,7 +249,7 @@ class _Trying:
             case Outcome.TIMED_OUT if minutes_left < inputs.limits.minutes:
                 self.reached = self._describe_minutes()
                 return self.reached
-            case Outcome.MODEL_FAILED if inputs.provider is not Provider.SCRIPTED:
+            case Outcome.MODEL_FAILED if inputs.model.provider is not Provider.SCRIPTED:
                 return f"the model's service failed: {report.explanation}"
             case Outcome.INTERNAL_ERROR | Outcome.MISCONFIGURED:
                 return report.explanation

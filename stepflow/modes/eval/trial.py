@@ -175,8 +175,8 @@ def trial_request(request: RunRequest, opened: OpenedCase, agent: str, key: str,
         "agent": agent,
         "issue": issue.number,
         "boundary": BoundaryMode.DRY_RUN,
-        "model": model or inputs.model,
-        "scenario": scenario if inputs.provider is Provider.SCRIPTED else None,
+        "model": inputs.model.model_copy(update={"name": model or inputs.model.name}),
+        "scenario": scenario if inputs.model.provider is Provider.SCRIPTED else None,
         # They are there already.
         "apt_packages": (),
         "resume": "auto",
@@ -250,7 +250,7 @@ def open_definitions(
 
     Raises `DefinitionError` for one that cannot run, and `InputError` if there is none or both are the same.
     """
-    model = request.inputs.model or ""
+    model = request.inputs.model.name or ""
     candidate = _read(request, "working tree")
     with temporary_folder(request.root) as folder:
         against = against or ("" if against_model else "HEAD")

@@ -235,7 +235,7 @@ def _reviews(reader: GitHubReader, request: RunRequest, follow_up: FollowUp, eve
     write access or by bots that may start a run."""
     writers, viewer, mark = Writers(reader), reader.viewer(), new_mark()
     parts: list[tuple[str, SanitizedText]] = []
-    actor, allowed = request.trigger.actor, request.inputs.allow_bots
+    actor, allowed = request.trigger.actor, request.inputs.start.bots
     if event.remark and (is_named(actor, allowed) if request.trigger.actor_is_bot else actor in writers):
         remark = sanitize(event.remark, "review", limit=LONGEST_THREAD)
         parts.append(("", quote(sanitize_line(f"{actor}, about all of it", "review"), remark, mark)))

@@ -279,7 +279,7 @@ def _thread_parts(
 ) -> Iterator[SanitizedText]:
     """Yield each thread, as far as people with write access, bots that may start a run, the pull request's author or we
     ourselves wrote it."""
-    writers, viewer, allowed_bots = Writers(reader), reader.viewer(), request.inputs.allow_bots
+    writers, viewer, allowed_bots = Writers(reader), reader.viewer(), request.inputs.start.bots
     for thread in reader.review_threads(reviewed.number):
         shown = [
             each

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from stepflow.domain.proof import MOST_HUNKS, HunkPolicy, ProofSettings
+from stepflow.domain.words import Permission, Provider
 from stepflow.run.start.input_values import (
     Count,
     Flag,
     InputMap,
+    LeastPermission,
+    Name,
     Names,
     Numbers,
     OptionalPositive,
     Positive,
+    SecretMap,
+    StartEvents,
     Text,
+    Words,
 )
 
 
@@ -69,12 +76,69 @@ class LimitsInput(SharedLimits):
         return self.model_copy(update=dict.fromkeys(of_several))
 
 
+def check_login(value: str | None) -> str | None:
+    """Refuse what cannot be the login of an account."""
+    # Only the logins of managed users have an underscore.
+    if value is not None and not re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9])?", value):
+        raise ValueError("write the login of an account, without @")
+    return value
+
+
+class StartInput(InputMap):
+    """What starts a run, and who may."""
+
+    labels: Names = ("agent:*",)
+    """Labels that start an agent, one per line or as a list: `*` stands for the agent's name, and a label without `*`
+    starts the agent that the input `agent` names."""
+    events: StartEvents = ()
+    """Events that start the agent that the input `agent` names: `issues.opened`, `issues.reopened`, `issues.assigned`,
+    `pull_request.opened`, `pull_request.synchronize`, `pull_request.ready_for_review`."""
+    mention: Annotated[Name, AfterValidator(check_login)] = None
+    """Login of an account, without `@`: a comment that mentions it starts the agent that the input `agent` names, and
+    `issues.assigned` starts it for issues assigned to it alone."""
+    min_permission: LeastPermission = Permission.WRITE
+    """Permission on the repository that the person who starts a run needs at least: `read`, `triage`, `write`,
+    `maintain` or `admin`."""
+    bots: Words = ()
+    """Logins of bots that may start a run."""
+
+
 class WorkloadIdentityInput(InputMap):
     """The ids of Anthropic's workload identity federation."""
 
     federation_rule_id: str
     organization_id: str
     service_account_id: Text = None
+
+
+class ModelInput(InputMap):
+    """The model, and the service that has it."""
+
+    text_key = "name"
+
+    name: Name = None
+    """Model for steps that name none: an alias (`opus`, `sonnet`, `haiku`, `fable`) or a model id. Without it,
+    agent.json's `models` or `defaultModel` decides, then `opus`."""
+    provider: Provider = Provider.ANTHROPIC
+    """`anthropic`, `bedrock`, `vertex` or `foundry`; `scripted` follows from `scenario`."""
+    base_url: Text = None
+    """Address of the model's service (https or loopback), such as a server that speaks the Anthropic API; without it,
+    the provider's own."""
+    workload_identity: WorkloadIdentityInput | None = None
+    """Workload identity that replaces the key: a map of `federation-rule-id`, `organization-id` and
+    `service-account-id`; the job then needs the permission `id-token: write`."""
+
+
+class TelemetryInput(InputMap):
+    """The OpenTelemetry collector to which a run is sent when it has ended."""
+
+    endpoint: Text = None
+    """Address of the collector, such as `https://collector.example.org`: OTLP over HTTP, to `/v1/traces` and
+    `/v1/metrics` below it."""
+    headers: SecretMap = Field(default_factory=dict)
+    """Map of the headers that it requires, such as `Authorization: Bearer …`; each value counts as a secret."""
+    content: Flag = False
+    """`true` if the trace also contains prompts, answers, and what tools were given and returned."""
 
 
 class ManyIssuesInput(InputMap):

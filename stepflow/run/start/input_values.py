@@ -18,8 +18,8 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    PlainValidator,
     SecretStr,
-    ValidationInfo,
     model_validator,
 )
 
@@ -195,7 +195,7 @@ def in_dashes(name: str) -> str:
 
 
 #: How a YAML map begins. The first word of a command never ends with a colon.
-_MAP = re.compile(r"(?:\s|#.*\n)*(?:\{\s*)?[\w-]+:(?:\s|$)")
+_MAP = re.compile(r"(?:\s|#.*\n)*(?:\{\s*[\"'}]|(?:\{\s*)?[\w-]+:(?:\s|$))")
 
 
 class InputMap(BaseModel):
@@ -238,17 +238,37 @@ def known_keys(kind: type[BaseModel]) -> tuple[str, ...]:
     return tuple(field.alias or in_dashes(name) for name, field in kind.model_fields.items())
 
 
-def check_allowed_hosts(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-    """Check the hosts, which `network: allow` requires and every other value forbids."""
-    if "network" not in info.data:
-        return value
-    is_allow = info.data["network"] is Network.ALLOW
-    if is_allow and not value:
-        raise ValueError("list the hosts that `network: allow` lets through, such as pypi")
-    if value and not is_allow:
-        raise ValueError("works only with `network: allow`; set that, or leave the hosts out")
-    if value:
-        from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts  # noqa: PLC0415 - costs time, as above
+@dataclass(frozen=True, kw_only=True)
+class NetworkAccess:
+    """What tools can reach. Only `allow` has hosts."""
 
-        parse_allowed_hosts(value)
-    return value
+    reach: Network = Network.FULL
+    hosts: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return ", ".join(self.hosts) or str(self.reach)
+
+
+def parse_network(value: object) -> NetworkAccess:
+    """Parse a word, or a list of hosts."""
+    if isinstance(value, NetworkAccess):
+        return value
+    words = split_words(value)
+    if not isinstance(words, tuple | list) or not words or not all(isinstance(word, str) for word in words):
+        raise ValueError("write `full`, `none`, or a list of hosts")
+    if len(words) == 1 and words[0] in (Network.FULL, Network.NONE):
+        return NetworkAccess(reach=Network(words[0]))
+    from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts  # noqa: PLC0415 - costs time, as above
+
+    try:
+        parse_allowed_hosts(words)
+    except ValueError as exc:
+        raise ValueError(f"write `full`, `none`, or a list of hosts: {exc}") from None
+    return NetworkAccess(reach=Network.ALLOW, hosts=tuple(words))
+
+
+NetworkInput = Annotated[
+    NetworkAccess,
+    PlainValidator(parse_network),
+    PlainSerializer(lambda access: [*access.hosts] or str(access.reach)),
+]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any, Self, get_args
@@ -30,31 +31,34 @@ from stepflow.domain.words import (
     BaseChecks,
     Commits,
     Isolation,
-    Network,
     OnFailure,
-    Permission,
     Progress,
     Provider,
     StructuredOutput,
 )
 from stepflow.errors import InputError
-from stepflow.run.start.input_maps import LimitsInput, ManyIssuesInput, ProveInput, WorkloadIdentityInput
+from stepflow.run.start.input_maps import (
+    LimitsInput,
+    ManyIssuesInput,
+    ModelInput,
+    ProveInput,
+    StartInput,
+    TelemetryInput,
+)
 from stepflow.run.start.input_values import (
     Allowances,
     Flag,
     InputMap,
     IssueNumber,
-    LeastPermission,
     Lines,
     Map,
     Name,
-    Names,
+    NetworkAccess,
+    NetworkInput,
     Secret,
     SecretMap,
-    StartEvents,
     Text,
     Words,
-    check_allowed_hosts,
     in_dashes,
     known_keys,
     parse_yaml_map,
@@ -106,14 +110,6 @@ def check_keys_of_mode(value: ManyIssuesInput, info: ValidationInfo) -> ManyIssu
     return value
 
 
-def check_login(value: str | None) -> str | None:
-    """Refuse what cannot be the login of an account."""
-    # Only the logins of managed users have an underscore.
-    if value is not None and not re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9])?", value):
-        raise ValueError("write the login of an account, without @")
-    return value
-
-
 def check_workflow_name(value: str | None) -> str | None:
     """Refuse what cannot be a file in `.github/workflows`."""
     if value is not None and not re.fullmatch(r"[\w. -]+\.ya?ml", value):
@@ -135,7 +131,7 @@ class Inputs(BaseModel):
         use_attribute_docstrings=True,
     )
 
-    # the task
+    # what most people need
     agent: Name = None
     """Name of the agent: a folder under `.agent/`, or `builtin/fix`, `builtin/review` or `builtin/triage` for a shipped
     one; needed where neither a label nor a comment names one. In the modes `validate` and `rehearse` empty means all
@@ -143,15 +139,27 @@ class Inputs(BaseModel):
     checks: Lines = ()
     """Shell commands that must pass before the work of a `builtin/` agent is done, one per line; an agent defined in
     the repository has its own validators."""
-    trigger_labels: Names = ("agent:*",)
-    """Labels that start an agent, one per line: `*` stands for the agent's name, and a label without `*` starts the
-    agent that the input `agent` names."""
-    start_on: StartEvents = ()
-    """Events that start the agent that the input `agent` names, comma-separated: `issues.opened`, `issues.reopened`,
-    `issues.assigned`, `pull_request.opened`, `pull_request.synchronize`, `pull_request.ready_for_review`."""
-    mention: Annotated[Name, AfterValidator(check_login)] = None
-    """Login of an account, without `@`: a comment that mentions it starts the agent that the input `agent` names, and
-    `issues.assigned` starts it for issues assigned to it alone."""
+    setup: Lines = ()
+    """Shell commands that run once in the sandbox before the agent, such as installing the project's dependencies;
+    programs that they put into `~/.local/bin` are on the PATH."""
+    anthropic_api_key: Secret = None
+    """API key for the Anthropic API; not needed with a workload identity or another provider."""
+    github_token: Secret = None
+    """Token for the boundary, which writes after a completed run; no step, tool or validator can reach it. It is used
+    for nothing else, unless you ask for that with `on-failure` or `progress`, or the agent with an `approval`."""
+    read_token: Secret = None
+    """Token that only reads. With it, the actor's write access is checked before a model token is spent, the issue's
+    comments join the context, and the model sees images that are attached to them or to the issue. Without it, the
+    event itself must show the write access."""
+    limits: LimitsInput = LimitsInput()
+    """What runs may use up at most, as a YAML map with one `key: number` per line: `usd`, `tokens`, `iterations` and
+    `minutes` of one run, `rounds` of follow-ups, and for several runs `usd-per-issue`, `usd-per-day`, `usd-per-month`
+    and `runs-per-person-per-day`."""
+    # what runs
+    start: StartInput = StartInput()
+    """What starts a run and who may, as a YAML map: `labels` (`agent:*`, where `*` stands for the agent's name),
+    `events` such as `issues.opened`, `mention` of a login, `min-permission` of the person (`write`), and the logins of
+    `bots`."""
     issue: IssueNumber = None
     """Number of the issue, for events that carry none."""
     issue_text: Text = None
@@ -163,45 +171,17 @@ class Inputs(BaseModel):
     expectations, `preflight` finds what would stop a run, before a token is spent; `prove` shows whether the tests
     of a change test it; `plan` and `gather` are the first and the last job of `many-issues.yml`."""
     # model
-    provider: Provider = Provider.ANTHROPIC
-    """Model provider: `anthropic`, `bedrock`, `vertex`, `foundry`, or `scripted` for the answers of a scenario file."""
-    anthropic_api_key: Secret = None
-    """API key for the Anthropic API; not needed with workload identity or another provider."""
-    anthropic_base_url: Text = None
-    """Address of the model's service (https or loopback), such as a server that speaks the Anthropic API; empty means
-    the provider's own."""
-    anthropic_workload_identity: WorkloadIdentityInput | None = None
-    """Workload identity that replaces the key, as a YAML map of `federation-rule-id`, `organization-id` and
-    `service-account-id`; the job then needs the permission `id-token:write`."""
-    model: Text = None
-    """Model for steps that name none: an alias (`opus`, `sonnet`, `haiku`, `fable`) or a model id; empty means
-    agent.json's `models` or `defaultModel`, then `opus`."""
+    model: ModelInput = ModelInput()
+    """Model for steps that name none: an alias (`opus`, `sonnet`, `haiku`, `fable`) or a model id; or a YAML map of
+    `name`, `provider` (`anthropic`, `bedrock`, `vertex` or `foundry`), `base-url` and `workload-identity`."""
     scenario: Text = None
-    """Scenario file, relative to the repository, that answers instead of a model; required by the provider
-    `scripted`."""
-    # limits
-    limits: LimitsInput = LimitsInput()
-    """What runs may use up at most, as a YAML map with one `key: number` per line: `usd`, `tokens`, `iterations` and
-    `minutes` of one run, `rounds` of follow-ups, and for several runs `usd-per-issue`, `usd-per-day`, `usd-per-month`
-    and `runs-per-person-per-day`."""
+    """Scenario file, relative to the repository, that answers instead of a model."""
     # GitHub
-    github_token: Secret = None
-    """Token for the boundary, which writes after a completed run; no step, tool or validator can reach it. It is used
-    for nothing else, unless you ask for that with `on-failure` or `progress`, or the agent with an `approval`."""
-    read_token: Secret = None
-    """Token that only reads. With it, the actor's write access is checked before a model token is spent, the issue's
-    comments join the context, and the model sees images that are attached to them or to the issue. Without it, the
-    event itself must show the write access."""
     boundary: BoundaryMode = BoundaryMode.GITHUB
     """`github` writes what the run planned, `dry-run` only shows it and needs no token."""
     commits: Commits = Commits.GIT
     """`git` pushes the run's commits, `verified` has GitHub write and sign them; merges, submodules, symlinks and
     executable files are then refused."""
-    min_permission: LeastPermission = Permission.WRITE
-    """Minimum permission on the repository of the person who triggers a run: `read`, `triage`, `write`,
-    `maintain` or `admin`."""
-    allow_bots: Words = ()
-    """Comma-separated logins of bots that may trigger a run."""
     on_failure: OnFailure = OnFailure.NOTHING
     """What a run that did not complete leaves behind: `nothing`; `comment` says on the issue why and how to continue;
     `push-branch` also keeps the work on its own branch, without a pull request."""
@@ -211,35 +191,35 @@ class Inputs(BaseModel):
     ci_workflow: Annotated[Text, AfterValidator(check_workflow_name)] = None
     """Workflow to start, by `workflow_dispatch`, on each branch that a completed run pushes, such as `ci.yml`; the job
     then needs the permission `actions: write`."""
-    ca_certificates: Text = None
-    """Certificates (PEM text) of additional authorities to trust for the model's service, GitHub, and the push.
-    Certificates are not secret, so an organization variable can hold them."""
     policy: Policy | None = None
     """Policy of the organization or repository, for which there is the variable STEPFLOW_POLICY: a YAML map of what
-    runs may do at most, with `enabled`, `agents`, `models`, `network`, `allowed-hosts`, `limits`, `min-permission` and
-    `started-by`. It narrows the other inputs and never widens one."""
+    runs may do at most, with `enabled`, `agents`, `models`, `network`, `limits` and `start`. It narrows the other
+    inputs and never widens one."""
     # sandbox
     isolation: Isolation = Isolation.REQUIRED
     """`required` refuses to run when a layer of the sandbox is missing, `best-effort` warns and continues: without
     Landlock, tools can then read the checkout and a login in its `.git/config`."""
-    network: Network = Network.FULL
-    """What tools, validators and `setup` can reach: `full` everything, `none` nothing, `allow` only `allowed-hosts`,
-    which the kernel enforces or the run is refused. `network` in agent.json can only narrow it. `apt-packages` are
-    installed before, by the action itself."""
-    allowed_hosts: Annotated[Words, AfterValidator(check_allowed_hosts)] = Field(default=(), validate_default=True)
-    """Hosts that tools can reach with `network: allow`, separated by commas or blanks: `example.org`, `*.example.org`
-    for every name below it, `example.org:8443` for a port other than 443 and 80, and `pypi`, `npm` or `debian` for the
-    hosts of these package registries."""
-    setup: Lines = ()
-    """Shell commands that run once in the sandbox before the agent, such as installing the project's dependencies;
-    programs that they put into `~/.local/bin` are on the PATH."""
+    network: NetworkInput = NetworkAccess()
+    """What tools, validators and `setup` can reach: `full` everything, `none` nothing, or only these hosts, which the
+    kernel enforces or the run is refused: `example.org`, `*.example.org` for every name below it, `example.org:8443`
+    for a port other than 443 and 80, and `pypi`, `npm` or `debian` for the hosts of these package registries, separated
+    by commas or blanks. `network` in agent.json can only narrow it. `apt-packages` are installed before, by the action
+    itself."""
     apt_packages: Words = ()
     """Space-separated Debian packages to install in the container before the run."""
     pass_env: Words = ()
     """Comma-separated names of environment variables that tools and validators may see; never a secret."""
     mcp_secrets: SecretMap = Field(default_factory=dict)
     """YAML map of the secrets that headers of remote MCP servers refer to as `${NAME}`; the sandbox sees none."""
+    allow: Allowances = ()
+    """What needs explicit permission, comma-separated: `spec-violations` lets steps fall back to an intent when an
+    answer has none (`failFast` false in a gate; for debugging), `custom-verdict` lets the agent's own code decide when
+    it is done (verdict type `meta:custom`)."""
     # run
+    base_checks: BaseChecks = BaseChecks.TELL
+    """What to do when validators fail before the first call of the model: `tell` reports them to the model and to
+    people, `require` ends the run as `base_failed`, `skip` does not run them. Unless they are skipped, a validator
+    whose program is missing ends the run."""
     working_directory: str = "."
     """Folder in which commands start, relative to the workspace; the repository around it is what is judged and
     pushed."""
@@ -248,24 +228,14 @@ class Inputs(BaseModel):
     starts over; a path continues exactly that run."""
     run_folder: Text = None
     """Folder for the journal and the reports; empty means a new one under the runner's temporary folder."""
-    base_checks: BaseChecks = BaseChecks.TELL
-    """What to do when validators fail before the first call of the model: `tell` reports them to the model and to
-    people, `require` ends the run as `base_failed`, `skip` does not run them. Unless they are skipped, a validator
-    whose program is missing ends the run."""
-    allow: Allowances = ()
-    """What needs explicit permission, comma-separated: `spec-violations` lets steps fall back to an intent when an
-    answer has none (`failFast` false in a gate; for debugging), `custom-verdict` lets the agent's own code decide when
-    it is done (verdict type `meta:custom`)."""
-    # telemetry
-    otel_endpoint: Text = None
-    """Address of an OpenTelemetry collector, such as `https://collector.example.org`, to which a run's trace and
-    metrics are sent when it has ended: OTLP over HTTP, to `/v1/traces` and `/v1/metrics` below it."""
-    otel_headers: SecretMap = Field(default_factory=dict)
-    """YAML map of the headers that the collector requires, such as `Authorization: Bearer …`; each value counts as a
-    secret."""
-    otel_content: Flag = False
-    """Whether the trace also contains prompts, answers, and what tools were given and returned."""
-    # many issues
+    # infrastructure
+    ca_certificates: Text = None
+    """Certificates (PEM text) of additional authorities to trust for the model's service, GitHub, and the push.
+    Certificates are not secret, so an organization variable can hold them."""
+    telemetry: TelemetryInput = TelemetryInput()
+    """OpenTelemetry collector to which a run's trace and metrics are sent when it has ended, as a YAML map: `endpoint`,
+    its address; `headers`, a map whose values count as secrets; `content`, `true` to send prompts and answers too."""
+    # many issues, and proof of fix
     many_issues: Annotated[ManyIssuesInput, AfterValidator(check_keys_of_mode)] = Field(
         default=ManyIssuesInput(), validate_default=True
     )
@@ -275,7 +245,6 @@ class Inputs(BaseModel):
     below which the reports of the jobs were downloaded; `issues`, the output `plan-issues`, so that an issue whose job
     left no report is shown too. In both: `usd-total`, the most US dollars for all issues together; a page has only as
     many issues as it covers at `limits.usd` each."""
-    # proof
     prove: ProveInput | None = None
     """Command that runs the tests of a change, such as `pytest -q {tests}`, or a YAML map: `command`; `tests`, a list
     of globs of the test files; `max-hunks`, the parts to try by themselves, 20 by default; `hunks`, `require` if a part
@@ -296,17 +265,20 @@ class Inputs(BaseModel):
     """Whether the log also shows prompts and answers in full."""
 
     @model_validator(mode="after")
-    def narrow(self) -> Self:
-        """Narrow the inputs to the policy, so that nobody ever sees them wider."""
-        policy = self.policy
-        if policy is None:
-            return self
-        network, hosts = policy.narrow_network(self.network, self.allowed_hosts)
-        least = policy.narrow_permission(self.min_permission)
-        limits = self.limits.narrowed_to(policy.limits)
-        return self.model_copy(
-            update={"network": network, "allowed_hosts": hosts, "min_permission": least, "limits": limits}
-        )
+    def settle(self) -> Self:
+        """Let a scenario answer, and narrow the inputs to the policy, so that nobody ever sees them wider."""
+        given = self
+        if self.scenario:
+            given = self.model_copy(update={"model": self.model.model_copy(update={"provider": Provider.SCRIPTED})})
+        if policy := self.policy:
+            least = policy.narrow_permission(self.start.min_permission)
+            narrowed = {
+                "network": policy.narrow_network(self.network),
+                "limits": self.limits.narrowed_to(policy.limits),
+                "start": self.start.model_copy(update={"min_permission": least}),
+            }
+            given = given.model_copy(update=narrowed)
+        return given
 
     @property
     def names_run(self) -> bool:
@@ -325,10 +297,8 @@ class Inputs(BaseModel):
 
     def options(self) -> JsonObject:
         """Return all options except secrets and `many-issues`, as JSON for the journal."""
-        others = {
-            name for name, value in self if in_dashes(name) in SECRET_INPUTS or isinstance(value, ManyIssuesInput)
-        }
-        options: JsonObject = self.model_dump(mode="json", by_alias=True, exclude=others)
+        others: dict[str, Any] = {name.replace("-", "_"): _secret_part(name) for name in SECRET_INPUTS}
+        options: JsonObject = self.model_dump(mode="json", by_alias=True, exclude=others | {"many_issues": True})
         return options
 
     def budget(self, agent: AgentDefinition) -> float:
@@ -357,7 +327,7 @@ class Inputs(BaseModel):
     def secrets(self) -> tuple[str, ...]:
         """Return the secret values, none of which may appear in any output."""
         values = (value for _name, value in self if isinstance(value, SecretStr))
-        mapped = (*self.mcp_secrets.values(), *self.otel_headers.values())
+        mapped = (*self.mcp_secrets.values(), *self.telemetry.headers.values())
         in_maps = (part for value in mapped for part in secret_parts(value.get_secret_value()))
         return (*(value.get_secret_value() for value in values), *in_maps)
 
@@ -367,22 +337,52 @@ NO_INPUTS = frozenset({"github-api-url", "github-server-url", "structured-output
 
 #: The scenario that a job with debug logging writes into the run folder.
 RECORDED = "recorded.yaml"
-#: Inputs whose values no log may show.
-SECRET_INPUTS = tuple(
-    in_dashes(name) for name, field in Inputs.model_fields.items() if SecretStr in get_args(field.annotation)
-)
+
+
+def _holds_secret(kind: object) -> bool:
+    """Whether an input's type has a secret in it."""
+    if isinstance(kind, type) and issubclass(kind, InputMap):
+        return any(_holds_secret(field.annotation) for field in kind.model_fields.values())
+    return kind is SecretStr or any(map(_holds_secret, get_args(kind)))
+
+
+#: Inputs whose values no log may show, or not all of them.
+SECRET_INPUTS = tuple(in_dashes(name) for name, field in Inputs.model_fields.items() if _holds_secret(field.annotation))
+
+
+def _secret_part(name: str) -> bool | set[str]:
+    """Return what `model_dump` has to leave out of a secret input: all of it, or keys of a map."""
+    kind = Inputs.model_fields[name.replace("-", "_")].annotation
+    if not (isinstance(kind, type) and issubclass(kind, InputMap)):
+        return True
+    return {key for key, field in kind.model_fields.items() if _holds_secret(field.annotation)}
 
 
 def secret_values(name: str, text: str) -> tuple[str, ...]:
-    """Return the parts of a secret input's text that no log may show."""
-    if Inputs.model_fields[name.replace("-", "_")].annotation != dict[str, SecretStr]:
+    """Return the parts of a secret input's text that no log may show. What cannot be read counts as secret."""
+    kind = Inputs.model_fields[name.replace("-", "_")].annotation
+    if kind != dict[str, SecretStr] and not (isinstance(kind, type) and issubclass(kind, InputMap)):
         return (text,)
     try:
         values = parse_yaml_map(text)
     except ValueError:
         return (text,)
-    mapped = values.values() if isinstance(values, dict) else ()
-    return tuple(part for value in mapped for part in secret_parts(str(value)))
+    given = values if isinstance(values, dict) else {}
+    if isinstance(kind, type) and issubclass(kind, InputMap):
+        public = {in_dashes(key) for key, field in kind.model_fields.items() if not _holds_secret(field.annotation)}
+        given = {key: value for key, value in given.items() if key not in public}
+    return tuple(part for value in _leaves(given) for part in secret_parts(value))
+
+
+def _leaves(value: object) -> Iterator[str]:
+    """Yield every text in a map. One that is a map itself counts as a whole and in its parts."""
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(each)
+    elif value is not None:
+        yield str(value)
+        with suppress(ValueError):
+            yield from _leaves(parse_yaml_map(str(value)))
 
 
 def read_inputs(values: Mapping[str, Any]) -> Inputs:
@@ -424,7 +424,7 @@ def map_at(kind: type[BaseModel], name: str) -> type[BaseModel]:
 
 
 #: The inputs whose keys somebody may take for inputs.
-_MAPS = ("limits",)
+_MAPS = ("limits", "start", "model", "telemetry")
 
 
 def suggest_input(unknown: str) -> str:

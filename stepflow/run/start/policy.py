@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from stepflow.boundary.settings import Refused
 from stepflow.domain.agent.agent_settings import Rung
@@ -20,8 +20,9 @@ from stepflow.run.start.input_values import (
     Flag,
     InputMap,
     LeastPermission,
+    NetworkAccess,
+    NetworkInput,
     Words,
-    check_allowed_hosts,
     in_dashes,
 )
 
@@ -49,6 +50,14 @@ def _read_agents(value: object) -> object:
     return agents
 
 
+class PolicyStart(InputMap):
+    """Who may start a run."""
+
+    min_permission: LeastPermission | None = None
+    #: Logins; those of bots end in `[bot]`.
+    by: Annotated[Words, Field(min_length=1)] | None = None
+
+
 class Policy(InputMap):
     """Limits on every run. A key that is None narrows nothing, and no key can widen anything.
 
@@ -60,12 +69,9 @@ class Policy(InputMap):
     agents: Annotated[dict[str, tuple[str, ...]], BeforeValidator(_read_agents)] | None = None
     #: Rungs as in agent.json. Without an effort, a rung allows every effort of its model.
     models: Annotated[Words, Field(min_length=1)] | None = None
-    network: Network | None = None
-    allowed_hosts: Annotated[Words, AfterValidator(check_allowed_hosts)] = Field(default=(), validate_default=True)
+    network: NetworkInput | None = None
     limits: SharedLimits = SharedLimits()
-    min_permission: LeastPermission | None = None
-    #: Logins; those of bots end in `[bot]`.
-    started_by: Annotated[Words, Field(min_length=1)] | None = None
+    start: PolicyStart = PolicyStart()
 
     @model_validator(mode="before")
     @classmethod
@@ -95,39 +101,41 @@ class Policy(InputMap):
             yield "enabled: false"
         if self.agents is not None:
             yield f"agents: {', '.join(_describe_agent(*each) for each in self.agents.items()) or 'none'}"
-        for name, words in (("models", self.models), ("started-by", self.started_by)):
-            if words:
-                yield f"{name}: {', '.join(words)}"
+        if self.models:
+            yield f"models: {', '.join(self.models)}"
         if self.network:
-            hosts = f" ({', '.join(self.allowed_hosts)})" if self.allowed_hosts else ""
-            yield f"network: {self.network}{hosts}"
+            yield f"network: {self.network}"
         for name, most in self.limits:
             if most is not None:
                 yield f"limits.{in_dashes(name)}: {usd(most) if name.startswith('usd') else most}"
-        if self.min_permission:
-            yield f"min-permission: {self.min_permission}"
+        if self.start.min_permission:
+            yield f"start.min-permission: {self.start.min_permission}"
+        if self.start.by:
+            yield f"start.by: {', '.join(self.start.by)}"
 
     def narrow_permission(self, asked: Permission) -> Permission:
         """Return the higher of the policy's permission and the one that is asked for."""
-        return max((asked, self.min_permission or asked), key=lambda permission: permission.rank)
+        return max((asked, self.start.min_permission or asked), key=lambda permission: permission.rank)
 
-    def narrow_network(self, asked: Network, hosts: tuple[str, ...]) -> tuple[Network, tuple[str, ...]]:
-        """Return the narrower network and its hosts. An entry of the inputs stays if the policy covers all of it."""
-        network = asked.narrowed_to(self.network)
-        if network is Network.ALLOW and self.network is Network.ALLOW:
-            hosts = self.allowed_hosts if asked is Network.FULL else _keep_covered(hosts, self.allowed_hosts)
-        if network is not Network.ALLOW or not hosts:
-            return (Network.NONE if network is Network.ALLOW else network), ()
-        return network, hosts
+    def narrow_network(self, asked: NetworkAccess) -> NetworkAccess:
+        """Return the narrower network. A host of the inputs stays if the policy covers it."""
+        if self.network is None:
+            return asked
+        reach, hosts = asked.reach.narrowed_to(self.network.reach), asked.hosts
+        if reach is Network.ALLOW and self.network.reach is Network.ALLOW:
+            hosts = self.network.hosts if asked.reach is Network.FULL else _keep_covered(hosts, self.network.hosts)
+        if reach is not Network.ALLOW or not hosts:
+            return NetworkAccess(reach=Network.NONE if reach is Network.ALLOW else reach)
+        return NetworkAccess(reach=reach, hosts=hosts)
 
     def objection_to(self, actor: str) -> str:
         """Say why this actor may start no run at all; empty if they may."""
         if not self.enabled:
             return f"the policy turns off all runs; to turn them on again, set `enabled: true` in {VARIABLE}"
-        if self.started_by is not None and actor.casefold() not in map(str.casefold, self.started_by):
+        if self.start.by is not None and actor.casefold() not in map(str.casefold, self.start.by):
             if not actor:
                 return "the policy lists who may start a run, and it is not known who does; set GITHUB_ACTOR"
-            return f"the policy does not let {actor} start a run; `started-by` in {VARIABLE} lists who may"
+            return f"the policy does not let {actor} start a run; `start.by` in {VARIABLE} lists who may"
         return ""
 
     def objection_to_agent(self, name: str) -> str:
@@ -146,7 +154,7 @@ class Policy(InputMap):
                 f"the policy allows {name} in another version. This one has the digest {agent.digest}; give it to "
                 f"{name} below `agents` in {VARIABLE}, if it may run"
             )
-        if self.min_permission:
+        if self.start.min_permission:
             agent = replace(agent, anyone_may_start=False)
         if self.models is None:
             return agent
@@ -198,7 +206,7 @@ def _describe_agent(name: str, digests: tuple[str, ...]) -> str:
 
 
 def _keep_covered(entries: tuple[str, ...], limits: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the entries of `allowed-hosts` that lead to nothing but hosts of the `limits`."""
+    """Return the hosts of the input `network` that lead to nothing but hosts of the `limits`."""
     from stepflow.sandbox.egress.allowed_hosts import parse_allowed_hosts  # noqa: PLC0415 - costs time that most runs need not pay
 
     allowed = parse_allowed_hosts(limits)

@@ -37,7 +37,7 @@ WITH_ACTIONS = frozenset(
         "workflow_run",
     }
 )
-#: What the input `start-on` may list.
+#: What the input `start.events` may list.
 _STARTS = frozenset(StartEvent)
 COMMAND = "/stepflow"
 #: The kind of start that a comment on an issue is.
@@ -129,15 +129,15 @@ def _trigger_of_event(  # noqa: PLR0911 - one return per event is the table
     event_name: str, event: EventPayload, inputs: Inputs, actor: str, agents: tuple[str, ...]
 ) -> Trigger | Skip:
     sender = event.sender or User(login=actor, type="Bot" if actor.endswith("[bot]") else "User")
-    if sender.type == "Bot" and not is_named(sender.login, inputs.allow_bots):
-        return Skip(reason=f"{sender.login} is a bot that the input allow-bots does not name")
+    if sender.type == "Bot" and not is_named(sender.login, inputs.start.bots):
+        return Skip(reason=f"{sender.login} is a bot that `start.bots` does not name")
     # Which of the two the workflow listens to decides about secrets and the checkout, not about what starts an agent.
     match event_name.removesuffix("_target"), event.action:
         case "issues" | "pull_request", "labeled":
             return _trigger_of_label(event, inputs, sender, agents)
-        case "issues", action if f"issues.{action}" in inputs.start_on:
+        case "issues", action if f"issues.{action}" in inputs.start.events:
             return _trigger_of_issue(event, inputs, sender)
-        case "pull_request", action if f"pull_request.{action}" in inputs.start_on:
+        case "pull_request", action if f"pull_request.{action}" in inputs.start.events:
             return _trigger_of_pull_request(event, inputs, sender)
         case "issue_comment" | "pull_request_review_comment", "created":
             return _trigger_of_comment(event, inputs, sender)
@@ -146,7 +146,11 @@ def _trigger_of_event(  # noqa: PLR0911 - one return per event is the table
         case "workflow_run", "completed":
             return _trigger_of_workflow_run(event, sender)
         case name, action if name in WITH_ACTIONS:
-            listed = f"; start-on: {', '.join(inputs.start_on) or 'nothing'}" if f"{name}.{action}" in _STARTS else ""
+            listed = (
+                f"; start.events: {', '.join(inputs.start.events) or 'nothing'}"
+                if f"{name}.{action}" in _STARTS
+                else ""
+            )
             return Skip(reason=f"the event {name}.{action} starts no agent{listed}")
         case _:
             if not inputs.agent:
@@ -158,9 +162,9 @@ def _trigger_of_event(  # noqa: PLR0911 - one return per event is the table
 def _trigger_of_label(event: EventPayload, inputs: Inputs, sender: User, agents: tuple[str, ...]) -> Trigger | Skip:
     label = event.label.name if event.label else ""
     labeled = event.issue or _demand(event.pull_request, "issue")
-    patterns = [pattern for pattern in inputs.trigger_labels if name_in(label, pattern) is not None]
+    patterns = [pattern for pattern in inputs.start.labels if name_in(label, pattern) is not None]
     if not patterns:
-        return Skip(reason=f'the label "{label}" starts no agent; trigger-labels: {", ".join(inputs.trigger_labels)}')
+        return Skip(reason=f'the label "{label}" starts no agent; start.labels: {", ".join(inputs.start.labels)}')
     if patterns == [ANY_NAME] and name_in(label, ANY_NAME) not in agents:
         return Skip(reason=f'the label "{label}" is not an agent\'s name')
     agent = next(filter(None, (name_in(label, pattern) for pattern in patterns)), inputs.agent)
@@ -172,17 +176,17 @@ def _trigger_of_label(event: EventPayload, inputs: Inputs, sender: User, agents:
 
 
 def _trigger_of_issue(event: EventPayload, inputs: Inputs, sender: User) -> Trigger | Skip:
-    """An issue was opened, reopened or assigned, which `start-on` lists."""
+    """An issue was opened, reopened or assigned, which `start.events` lists."""
     issue = _demand(event.issue, "issue")
     if not inputs.agent:
         return Skip(reason=f"the event issues.{event.action} names no agent and the input agent is empty")
     if not is_assigned(event.action, event.assignee.login if event.assignee else "", inputs):
-        return Skip(reason=f"the issue was not assigned to {inputs.mention}, which the input mention names")
+        return Skip(reason=f"the issue was not assigned to {inputs.start.mention}, which `start.mention` names")
     return _on_issue(inputs.agent, event, sender, issue, "start an agent by their own issue")
 
 
 def _trigger_of_pull_request(event: EventPayload, inputs: Inputs, sender: User) -> Trigger | Skip:
-    """A pull request was opened, pushed to or marked as ready, which `start-on` lists."""
+    """A pull request was opened, pushed to or marked as ready, which `start.events` lists."""
     pull = _demand(event.pull_request, "pull request")
     if not inputs.agent:
         return Skip(reason=f"the event pull_request.{event.action} names no agent and the input agent is empty")
@@ -220,14 +224,16 @@ def _on_issue(
 def is_assigned(action: str, assignee: str, inputs: Inputs) -> bool:
     """Whether an issue was assigned to the account that `mention` names, to anyone without it. True for any other
     action."""
-    return action != "assigned" or inputs.mention is None or assignee.casefold() == inputs.mention.casefold()
+    return (
+        action != "assigned" or inputs.start.mention is None or assignee.casefold() == inputs.start.mention.casefold()
+    )
 
 
 def starts_by_comment(body: str, inputs: Inputs) -> str | None:
     """Return the agent that a comment on an issue starts by a command or a mention; None if it starts none."""
     if words := read_command(body):
         return words[2] if words[1:2] == ["run"] and len(words) > 2 else None
-    return inputs.agent or "" if is_mentioned(inputs.mention, body) else None
+    return inputs.agent or "" if is_mentioned(inputs.start.mention, body) else None
 
 
 def read_command(body: str) -> list[str]:
@@ -258,14 +264,14 @@ def _trigger_of_comment(event: EventPayload, inputs: Inputs, sender: User) -> Tr
     words = read_command(comment.body)
     remark = _remark_of(comment.body, words)
     reply = _parse_reply(words)
-    if not words and is_mentioned(inputs.mention, comment.body):
+    if not words and is_mentioned(inputs.start.mention, comment.body):
         if not inputs.agent:
             return Skip(reason="the comment mentions no agent's name and the input agent is empty")
         # The same as the command, with the whole comment as what is said below it.
         words, remark = [COMMAND, "run", inputs.agent], comment.body.strip()
     if reply is None and not (words[:2] == [COMMAND, "run"] and (len(words) > 2 or number)):
         commands = f'"{COMMAND} run <agent>", "{COMMAND} approve <digest>" or "{COMMAND} reject"'
-        mention = f" and does not mention @{inputs.mention}" if inputs.mention else ""
+        mention = f" and does not mention @{inputs.start.mention}" if inputs.start.mention else ""
         return Skip(reason=f"the comment does not begin with {commands}{mention}")
     if reply and number:
         return Skip(reason="a plan is approved or rejected on the issue, where it is shown")

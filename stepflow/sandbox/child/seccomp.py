@@ -131,7 +131,7 @@ NO_NETWORK = (
     *_IO_URING,
     *(SyscallRule(call=call, error=errno.EACCES, is_none_of=(_AF_UNIX,)) for call in ("socket", "socketpair")),
 )
-#: `network: allow`: the parent answers every call for a socket that is not of this machine, and gives TCP sockets that
+#: Listed hosts: the parent answers every call for a socket that is not of this machine, and gives TCP sockets that
 #: are connected to its proxy already. So there is nothing left to connect: the parent says so for an address as long as
 #: one of the internet, unless it is a socket file's; one of another size goes to the kernel, where Landlock refuses. A
 #: dissolved connection could wait for another one, past Landlock: the parent lets socket files alone listen. It could

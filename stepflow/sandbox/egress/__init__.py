@@ -1,1 +1,1 @@
-"""`network: allow`: the sandbox reaches the hosts that are listed, through the parent, and nothing else."""
+"""A network of listed hosts: the sandbox reaches the hosts that are listed, through the parent, and nothing else."""

@@ -1,4 +1,4 @@
-"""Which hosts the sandbox may reach, as the input `allowed-hosts` lists them."""
+"""Which hosts the sandbox may reach, as the input `network` lists them."""
 
 from __future__ import annotations
 

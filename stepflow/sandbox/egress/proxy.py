@@ -96,7 +96,8 @@ class EgressProxy:
             _, (self._listener,), _, _ = socket.recv_fds(self._parent_end, 1, 1, flags)
         except OSError as exc:
             raise IsolationError(
-                f"`network: allow` cannot be enforced here: no socket can be given to the tools ({exc.strerror}).",
+                "`network` with a list of hosts cannot be enforced here: no socket can be given to the tools "
+                f"({exc.strerror}).",
                 hint="Set `network: none`, or `network: full` where you trust what runs.",
             ) from exc
         ready = threading.Event()
@@ -218,7 +219,7 @@ class EgressProxy:
                 upstream = await self._connect(wanted)
             except NotAllowed:
                 self._count(shown, is_allowed=False, counting=counting)
-                writer.write(_refusal(wanted, 403, f"{shown} is not in allowed-hosts"))
+                writer.write(_refusal(wanted, 403, f"{shown} is not among the allowed hosts"))
                 return
             except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as exc:
                 # A time limit of ours has no words of its own.

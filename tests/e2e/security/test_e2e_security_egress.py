@@ -1,4 +1,4 @@
-"""`network: allow` in the image: pip and npm reach the registries that are listed, and nothing reaches another host."""
+"""Listed hosts in the image: pip and npm reach the registries that are listed, and nothing reaches another host."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def held(new_world: Callable[[], World]) -> Held:
         )
         listed = f"pypi.example:{port} npm.example:{port} *.suffix.example:{port}"
         given = {
-            **{**world.inputs(), "network": "allow", "allowed-hosts": listed},
+            **{**world.inputs(), "network": listed},
             "setup": f"{certificate}\n{pip}",
         }
         over = threading.Event()
@@ -214,10 +214,10 @@ def test_the_report_names_each_host_that_was_asked_for(held: Held) -> None:
 def test_where_the_kernel_cannot_hold_it_nothing_starts_whatever_isolation_says(new_world: Callable[[], World]) -> None:
     world = new_world()
     runner = world.hosted_runner(answer_the_question(), EVENT)
-    given = {**world.inputs(), "network": "allow", "allowed-hosts": "pypi", "isolation": "best-effort"}
+    given = {**world.inputs(), "network": "pypi", "isolation": "best-effort"}
     with runner.started(given, event_name="issues", options=NO_LANDLOCK) as process:
         ended = runner.finish(process, timeout=200)
     assert ended.outputs["outcome"] == "refused", ended.log
-    assert "`network: allow` cannot be enforced here" in ended.outputs["reason"]
+    assert "`network` with a list of hosts cannot be enforced here" in ended.outputs["reason"]
     assert "set `network: none`, or `full` where you trust what runs" in ended.outputs["reason"]
     assert world.model_bodies() == []

@@ -32,7 +32,7 @@ def test_an_agent_behind_a_link_is_not_loaded(attacked: Attacked, linked: str) -
 def test_a_scenario_behind_a_link_shows_nothing_of_what_it_leads_to(attacked: Attacked) -> None:
     (attacked.world.checkout / "scenario.yaml").symlink_to("/github/runner_temp/closed")
     attacked.commit("Rehearse")
-    ended = attacked.run(planted={"temp/closed": f"{ROOT_ONLY}: 1\n"}, provider="scripted", scenario="scenario.yaml")
+    ended = attacked.run(planted={"temp/closed": f"{ROOT_ONLY}: 1\n"}, scenario="scenario.yaml")
     assert ended.outputs["outcome"] == "misconfigured", ended.log
     assert ROOT_ONLY not in ended.log + ended.summary + "".join(ended.outputs.values())
 
