@@ -131,6 +131,10 @@ def _ask_model(context: FlowContext, step: Step, schema: JsonObject | None) -> R
     given, decision = _decide(context, step, ParsedAnswer(answer=answer, errors=errors), tuple(conversation.texts))
     if isinstance(decision, Undecided):
         decision = replace(decision, reason=decision.reason + conversation.cut_note)
+    elif conversation.is_cut:
+        context.note(
+            "warning", f'[Model] the flow goes on without the whole answer of step "{step.id}"{conversation.cut_note}'
+        )
     return given, decision
 
 

@@ -20,8 +20,8 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.flow import fold
 from stepflow.domain.run import Limits
-from stepflow.domain.words import Intent, Outcome, state_reason
-from tests.build import issue_agent, make_agent, make_entry, make_facts, make_step, make_validator
+from stepflow.domain.words import Intent, Outcome, StepKind, state_reason
+from tests.build import issue_agent, make_agent, make_entry, make_facts, make_gate, make_step, make_validator
 from tests.engine.played import HAPPY, completed, play, steps_of
 from tests.fakes import (
     LoadedSchemas,
@@ -205,6 +205,18 @@ def test_a_turn_that_was_cut_off_goes_on_in_its_conversation(unfinished, message
     ports = completed(issue_agent(), [unfinished, *HAPPY])
     assert len(ports.model.requests[1].messages) == messages
     assert "tool bash" not in ports.tools.happened
+
+
+def test_a_flow_that_goes_on_with_a_fallback_after_a_cut_answer_says_so() -> None:
+    agent = issue_agent()
+    entry = agent.steps[agent.entry_step]
+    gate = make_gate(StepKind.WORK, fail_fast=False, fallback_intent=Intent.NEXT)
+    agent = replace(agent, steps={**agent.steps, entry.id: replace(entry, gate=gate)})
+    cut_off = [says("{", stop=StopReason.MAX_TOKENS)] * (entry.format_retries + 1)
+    ports = completed(agent, [*cut_off, *HAPPY[1:]])
+    (note,) = [note for note in ports.journal.notes() if "goes on without the whole answer" in note]
+    assert '"initial.issue"' in note
+    assert "maxOutputTokens" in note
 
 
 # --- schema strikes ------------------------------------------------------------------------------------------
