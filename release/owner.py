@@ -13,7 +13,7 @@ from release.refusal import Refused
 #: The repository, its image, and the teams in CODEOWNERS. None of them is called so outside this project.
 _PLACEHOLDER = re.compile(r"\borg/stepflow-")
 #: The README's warning, which is no longer true then.
-_WARNING = re.compile(r"^\*\*`org` is a placeholder\*\* .*\n", re.MULTILINE)
+_WARNING = re.compile(r"^\*\*Not published:\*\* `org` is a placeholder.*\n", re.MULTILINE)
 #: A login of GitHub, in lower case, since registries of images know no other.
 _ACCOUNT = re.compile(r"(?!-)[a-z0-9-]{1,39}(?<!-)", re.ASCII)
 

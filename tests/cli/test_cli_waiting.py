@@ -20,7 +20,7 @@ SLOW = "sleep 4 && true"
 def slow_check(checkout: Path) -> tuple[str, ...]:
     """The flags of a preflight whose only check takes long."""
     scenario = checkout.parent / "scenario.yaml"
-    return ("builtin/fix", "--checks", SLOW, "--provider", "scripted", "--scenario", str(scenario))
+    return ("builtin/fix", "--checks", SLOW, "--scenario", str(scenario))
 
 
 def test_preflight_names_the_check_that_runs(checkout: Path, slow_check: tuple[str, ...]) -> None:

@@ -152,7 +152,7 @@ def makefile_target(name: str) -> str:
 def test_a_triager_starts_no_agent_unless_an_input_or_the_definition_says_so() -> None:
     """The row of the actors; tests/run and tests/action try the start itself."""
     assert "| triager | " in TEXT
-    assert Inputs().min_permission is Permission.WRITE
+    assert Inputs().start.min_permission is Permission.WRITE
 
 
 def test_a_request_has_the_parts_that_the_page_names_and_no_user() -> None:

@@ -35,7 +35,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 def test_after_the_command_no_file_names_the_placeholder(copy: Path) -> None:
-    assert "**`org` is a placeholder**" in README.read_text(encoding="utf-8")
+    assert "`org` is a placeholder" in README.read_text(encoding="utf-8")
     changed = name_owner(copy, "acme")
     assert {"README.md", ".github/CODEOWNERS", "stepflow/modes/verify.py", "Dockerfile"} <= set(changed)
     files = [path for path in copy.rglob("*") if path.is_file() and ".git" not in path.relative_to(copy).parts]
