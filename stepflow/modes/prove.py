@@ -65,7 +65,7 @@ def prove(
             base, head = read_range(request.root, commits)
             note(f"the change {base[:12]}..{head[:12]}, with the network {_NETWORKS[request.inputs.network.reach]}")
             files = request.copied_files
-            for line in filter(None, (files.announce(folder), files.describe_withheld())):
+            for line in filter(None, (files.announce(folder, "for each trial"), files.describe_withheld())):
                 note(line)
             change = read_change(repository, base, head, settings)
             clock = SystemClock()

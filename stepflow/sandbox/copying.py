@@ -14,7 +14,15 @@ from pathlib import Path
 from stepflow.domain.text import mebibytes, name_some
 from stepflow.errors import InputError
 from stepflow.sandbox.host_git import ask_git
-from stepflow.sandbox.installed import LOGIN_NAMES, Installed, find_installed, move_environment
+from stepflow.sandbox.installed import (
+    BUNDLER_SETTINGS,
+    LOGIN_NAMES,
+    LOGIN_PATHS,
+    Installed,
+    find_installed,
+    keep_harmless_settings,
+    move_environment,
+)
 
 #: A copy that may take longer is announced.
 SLOW_SECONDS = 2.0
@@ -49,11 +57,11 @@ class CopiedFiles:
     def names(self) -> tuple[str, ...]:
         """Files and whole folders that are copied as they are, relative to the checkout."""
         if not self.only_installed:
-            return tuple(str(path) for path in self._below(Path(), {*self.left_out, *self.installed.linked}))
+            return self._without_links((Path(),))
         listed = ask_git(self.checkout, "ls-files", "--recurse-submodules", "-z", may_fail=True).split("\0")
         stage = ask_git(self.checkout, "ls-files", "--stage", "-z", may_fail=True).split("\0")
         modules = (line.partition("\t")[2] for line in stage if line.startswith("160000 "))
-        inside = (str(path) for path in self.dependencies if path not in self.installed.linked)
+        inside = self._without_links(self.dependencies)
         return tuple(
             dict.fromkeys(name for name in (*listed, *(f"{each}/{_GIT}" for each in modules), *inside) if name)
         )
@@ -86,8 +94,7 @@ class CopiedFiles:
         """Copy what was installed to the same places of another checkout, as far as nothing is there; environments then
         lead to that one."""
         free = [path for path in self.dependencies if _is_free(path, target)]
-        names = [str(path) for path in free if path not in self.installed.linked]
-        copy_files(names, target, folder=self.checkout)
+        copy_files(self._without_links(free), target, folder=self.checkout)
         self._copy_linked(free, target)
         _remove_logins([target / path for path in free])
         for path in self.environments:
@@ -95,22 +102,35 @@ class CopiedFiles:
                 move_environment(self.checkout / path, target / path, checkout=self.checkout, to=target)
 
     def _copy_linked(self, paths: Iterable[Path], target: Path) -> None:
-        """Copy the folders to which links lead, in place of the links: tools cannot read them where they are."""
-        linked = self.installed.linked
-        for path in paths:
-            if path in linked:
-                (target / path.parent).mkdir(parents=True, exist_ok=True)
-                copy_files((str(linked[path]),), target / path, as_a_whole=True)
+        """Copy what links lead to, in place of the links: tools cannot read it where it is. Of a repository only the
+        files."""
+        for link, end in self._linked_in(paths).items():
+            (target / link.parent).mkdir(parents=True, exist_ok=True)
+            if end.is_dir():
+                (target / link).mkdir()
+                copy_files([str(each) for each in end.iterdir() if each.name != _GIT], target / link)
+            else:
+                copy_files((str(end),), target / link, as_a_whole=True)
 
-    def announce(self, place: Path) -> str:
-        """Say how much is to be copied, and how long that may take, if it is not done at once."""
-        size, files = self.size, _count("--inodes", self.names, self.checkout)
+    def _linked_in(self, paths: Iterable[Path]) -> dict[Path, Path]:
+        """The links to replace at or below these paths, and where they lead."""
+        places = tuple(paths)
+        return {
+            link: end
+            for link, end in self.installed.linked.items()
+            if not self._is_left_out(link) and any(link.is_relative_to(path) for path in places)
+        }
+
+    def announce(self, place: Path, often: str = "") -> str:
+        """Say how much is to be copied, and how long that may take, if it is not done at once; and how `often`."""
+        size, files = self.size, _count("--inodes", self._everything, self.checkout)
         seconds = size / _BYTES_PER_SECOND + files / _FILES_PER_SECOND
         if seconds < SLOW_SECONDS:
             return ""
         free = shutil.disk_usage(place).free
         room = "" if free > size else f", where only {mebibytes(free)} are free"
-        said = f"Copying {mebibytes(size)} in {files:,} files to {place}{room}: about {_duration(seconds)}."
+        each = f", {often}" if often else ""
+        said = f"Copying {mebibytes(size)} in {files:,} files to {place}{room}{each}: about {_duration(seconds)}."
         untracked = (*self.installed.others, *self.dependencies)
         sizes = {name: _size((name,), self.checkout) for name in map(str, untracked) if name in {*self.names}}
         largest = sorted(sizes, key=lambda name: -sizes[name])[:_NAMED]
@@ -130,20 +150,28 @@ class CopiedFiles:
     @property
     def size(self) -> int:
         """The bytes on the disk."""
-        return _size(self.names, self.checkout)
+        return _size(self._everything, self.checkout)
+
+    @property
+    def _everything(self) -> tuple[str, ...]:
+        return (*self.names, *map(str, self._linked_in(self.dependencies).values()))
 
     def _is_left_out(self, path: Path) -> bool:
         return any(path.is_relative_to(each) for each in self.left_out)
 
-    def _below(self, folder: Path, without: set[Path]) -> Iterator[Path]:
-        """The largest parts of a folder of which nothing is left out."""
-        for path in sorted(folder / entry.name for entry in (self.checkout / folder).iterdir()):
-            if path in without or path == Path(_GIT):
-                continue
-            if any(each.is_relative_to(path) for each in without):
-                yield from self._below(path, without)
-            else:
-                yield path
+    def _without_links(self, paths: Iterable[Path]) -> tuple[str, ...]:
+        """The largest parts of the paths that are copied as they are."""
+        without = {Path(_GIT), *self.left_out, *self.installed.linked}
+        return tuple(str(part) for path in paths for part in self._parts(path, without))
+
+    def _parts(self, path: Path, without: set[Path]) -> Iterator[Path]:
+        if path in without:
+            return
+        if not any(each.is_relative_to(path) for each in without):
+            yield path
+            return
+        for entry in sorted((self.checkout / path).iterdir()):
+            yield from self._parts(path / entry.name, without)
 
 
 def _is_free(path: Path, target: Path) -> bool:
@@ -153,11 +181,16 @@ def _is_free(path: Path, target: Path) -> bool:
 
 
 def _remove_logins(paths: Sequence[Path]) -> None:
-    """Remove files that programs usually log in by."""
-    names = [word for name in LOGIN_NAMES for word in ("-o", "-name", name)][1:]
+    """Remove files that programs usually log in by; of Bundler's settings keep those that say where gems are."""
+    names = [word for name in LOGIN_NAMES for word in ("-name", name, "-o")]
+    logins = (*names, *(word for path in LOGIN_PATHS for word in ("-path", path, "-o")), "-false")
+    delete = ("!", "-type", "d", "(", *logins, ")", "-delete")
+    settings = ("-type", "f", "-path", BUNDLER_SETTINGS, "-print0")
     there = [str(path) for path in paths if path.is_dir() and not path.is_symlink()]
     for begin in range(0, len(there), _MOST_NAMES):
-        run_program("find", *there[begin : begin + _MOST_NAMES], "!", "-type", "d", "(", *names, ")", "-delete")
+        found = run_program("find", *there[begin : begin + _MOST_NAMES], *delete, "-o", *settings)
+        for name in found.stdout.split("\0")[:-1]:
+            keep_harmless_settings(Path(name))
 
 
 def copied_files(checkout: Path, *, only_installed: bool = False) -> CopiedFiles:

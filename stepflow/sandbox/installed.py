@@ -26,7 +26,17 @@ _FOLDERS = frozenset(
 #: What an editable install writes beside the sources.
 _FILES = re.compile(r".*\.(?:so|pyd|egg-info)|_version\.py|\.pnp\.[cm]?js")
 #: Files that usually hold logins, which some programs also read from the folders above.
-LOGIN_NAMES = (".env", ".env.*", ".netrc", ".git-credentials", ".npmrc", ".pypirc", "pip.conf")
+LOGIN_NAMES = (
+    *(".env", ".env.*", ".netrc", ".git-credentials", ".npmrc", ".yarnrc.yml"),
+    *(".pypirc", "pip.conf", ".condarc"),
+)
+LOGIN_PATHS = ("*/.m2/settings*.xml", "*/.gradle/gradle.properties", "*/composer/auth.json")
+BUNDLER_SETTINGS = "*/.bundle/config"
+#: Bundler finds its gems by its settings, of which those named after a host or a mirror hold logins.
+_OF_BUNDLER = re.compile(
+    rb"BUNDLE_(?:PATH|PATH__SYSTEM|BIN|DEPLOYMENT|FROZEN|WITHOUT|WITH|ONLY|GEMFILE|CACHE_PATH|CACHE_ALL"
+    rb"|DISABLE_SHARED_GEMS|FORCE_RUBY_PLATFORM|SPECIFIC_PLATFORM): "
+)
 #: So many folders deep environments are looked for in what git does not track.
 _DEPTH = 4
 _SUBMODULE = "160000 "
@@ -63,13 +73,16 @@ class Installed:
 
     @cached_property
     def linked(self) -> dict[Path, Path]:
-        """The dependencies that are links which the copy cannot have, and the folders to which these lead: out of the
-        checkout, or where git would add the link to a commit."""
-        links = (each for each in self.dependencies if (self.checkout / each).is_symlink())
-        ends = {each: (self.checkout / each).resolve() for each in links}
-        return {
-            each: end for each, end in ends.items() if each in self.not_ignored or not end.is_relative_to(self.checkout)
-        }
+        """The links among the dependencies that the copy cannot have, and the folders to which these lead: out of the
+        checkout, as `npm link` makes them, or where git would add the link to a commit."""
+        packages = (package for each in self.dependencies for package in _packages(self.checkout / each))
+        paths = (*self.dependencies, *(package.relative_to(self.checkout) for package in packages))
+        ends = {each: (self.checkout / each).resolve() for each in paths if (self.checkout / each).is_symlink()}
+        return {each: end for each, end in ends.items() if each in self.not_ignored or self._is_beside(end)}
+
+    def _is_beside(self, end: Path) -> bool:
+        """Whether something is there, neither in the checkout nor around it."""
+        return end.exists() and not end.is_relative_to(self.checkout) and not self.checkout.is_relative_to(end)
 
     @property
     def interpreters(self) -> tuple[Path, ...]:
@@ -136,6 +149,13 @@ def _installed_in(folder: Path, depth: int) -> Iterator[Path]:
             yield from _installed_in(folder / name, depth - 1)
 
 
+def _packages(folder: Path) -> Iterator[Path]:
+    """The packages in a `node_modules`, also those of a scope."""
+    if folder.name == _NODE_MODULES and folder.is_dir() and not folder.is_symlink():
+        for entry in folder.iterdir():
+            yield from entry.iterdir() if entry.name.startswith("@") and not entry.is_symlink() else (entry,)
+
+
 def interpreters_of(environment: Path) -> Iterator[Path]:
     """The folders with the interpreter of an environment: where its link leads, and where a copied one came from."""
     yield (environment / "bin/python").resolve().parent
@@ -185,6 +205,12 @@ def _pattern_of(*places: Path) -> re.Pattern[bytes]:
     """Matches a place and what is below it, but not what begins or ends with the same letters."""
     longest_first = sorted(map(os.fsencode, places), key=len, reverse=True)
     return re.compile(rb"(?<![\w.-])(?:" + b"|".join(map(re.escape, longest_first)) + rb")(?![^/\s'\":;,)\]])")
+
+
+def keep_harmless_settings(file: Path) -> None:
+    """Leave of Bundler's settings the lines that cannot hold a login."""
+    lines = _read_small(file).splitlines(keepends=True)
+    _replace(file, b"".join(line for line in lines if line.rstrip() == b"---" or _OF_BUNDLER.match(line)))
 
 
 def _read(file: Path) -> str:

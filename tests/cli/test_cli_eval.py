@@ -23,6 +23,7 @@ from stepflow.domain.words import Outcome
 from stepflow.modes.eval.cases import read_cases
 from stepflow.modes.eval.evaluate import compare
 from stepflow.report.many_runs import evaluation_html, evaluation_lines
+from stepflow.sandbox import copying
 from tests.checkout import git
 from tests.docs.page import DOCS, named_block, page_blocks
 from tests.servers.messages_api import Failure, MessagesApi, Reply, answers, calls
@@ -130,6 +131,16 @@ def test_both_definitions_run_on_each_case(project: Path, model: MessagesApi, ca
     assert (found["verdict"], found["comparison"]["cases"]) == ("no difference shown", 1)
     # Nothing of it is in the repository.
     assert git("status", "--porcelain", cwd=project).split() == ["M", PROMPT, "??", ".agent/fixer/evals/"]
+
+
+@pytest.mark.whole
+def test_a_large_copy_is_announced_once_for_all_cases(project: Path, model: MessagesApi, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(copying, "SLOW_SECONDS", 0.0)
+    write_case(project, 7)
+    main(words(model, "--usd", "0.001"))
+    notes = capsys.readouterr().err
+    assert notes.count("Copying") == 1, notes
+    assert "for each case and each trial: about" in notes
 
 
 @pytest.mark.whole

@@ -31,9 +31,13 @@ INSTALLED = (
         "module/node_modules/c.js",
     ),
 )
-LOGINS_THERE = (".venv/pip.conf", "node_modules/.npmrc", "vendor/bundle/.env", "node_modules/.env.local")
+LOGINS_THERE = (
+    *(".venv/pip.conf", "node_modules/.npmrc", "vendor/bundle/.env", "node_modules/.env.local", "prefix/.condarc"),
+    *(".m2/settings.xml", ".gradle/gradle.properties", ".cache/composer/auth.json", ".yarn/.yarnrc.yml"),
+)
 RULES = "\n".join((*(f"/{name}" for name in IGNORED if "/" not in name), "*.so", "*.egg-info", "_version.py")) + (
     "\n/settings\n/data\n/dist\n.direnv\n.venv\nnode_modules\nvendor\ntarget\n.tox\n/prefix\n.env\n"
+    ".m2\n.gradle\n.cache\n.yarn\n.bundle\n"
 )
 
 
@@ -82,6 +86,57 @@ def test_only_what_was_installed_comes_along_with_what_git_tracks(checkout: Path
     assert ".env" in said
     assert ".git-credentials" in said
     assert ".venv" not in said
+
+
+def test_bundler_finds_its_gems_without_its_logins(checkout: Path) -> None:
+    harmless = '---\nBUNDLE_PATH: "vendor/bundle"\nBUNDLE_WITHOUT: "production:staging"\n'
+    for folder in (".bundle", "vendor/engine/.bundle"):
+        (checkout / folder).mkdir(parents=True)
+        (checkout / folder / "config").write_text(
+            f'{harmless}BUNDLE_GEMS__EXAMPLE__COM: "somebody:{SECRET}"\n'
+            f'BUNDLE_MIRROR__ALL: "https://somebody:{SECRET}@example.com"\nBUNDLE_PATH__COM: "{SECRET}"\n'
+            f'BUNDLE_GITHUB__COM:\n- "{SECRET}"\n'
+        )
+    workspace = checkout.parent / "workspace"
+    make_workspace(checkout, workspace, files=copied_files(checkout, only_installed=True))
+    kept = {path.relative_to(workspace): path.read_text() for path in workspace.rglob(".bundle/config")}
+    assert kept == {Path(".bundle/config"): harmless, Path("vendor/engine/.bundle/config"): harmless}
+
+
+@pytest.mark.parametrize("only_installed", [False, True])
+def test_packages_that_npm_links_from_beside_the_checkout_come_along(checkout: Path, only_installed: bool) -> None:
+    beside = checkout.parent / "shared"
+    beside.mkdir()
+    git("init", "--quiet", cwd=beside)
+    (beside / "index.js").write_text("\n")
+    (checkout / "node_modules/@ours").mkdir()
+    (checkout / "node_modules/shared").symlink_to("../../shared")
+    (checkout / "node_modules/@ours/shared").symlink_to(beside)
+    (checkout / "node_modules/top").symlink_to("../..")
+    (checkout / "node_modules/inside").symlink_to("../src")
+    workspace, trial = checkout.parent / "deep/er/workspace", checkout.parent / "deep/er/trial"
+    workspace.parent.mkdir(parents=True)
+    trial.mkdir()
+    files = copied_files(checkout, only_installed=only_installed)
+    make_workspace(checkout, workspace, files=files)
+    files.copy_dependencies(trial)
+    for modules in (workspace / "node_modules", trial / "node_modules"):
+        for package in ("shared", "@ours/shared"):
+            assert [path.name for path in (modules / package).iterdir()] == ["index.js"]
+            assert not (modules / package).is_symlink()
+        assert (modules / "inside").readlink() == Path("../src")
+        assert (modules / "top").is_symlink()
+        assert (modules / ".bin/tool").exists()
+
+
+def test_an_environment_may_be_called_like_a_file_with_logins(checkout: Path) -> None:
+    (checkout / ".env").unlink()
+    for name in (".env", ".env.py3"):
+        (checkout / name).mkdir()
+        (checkout / name / "pyvenv.cfg").write_text("")
+    workspace = checkout.parent / "workspace"
+    make_workspace(checkout, workspace, files=copied_files(checkout, only_installed=True))
+    assert {".env/pyvenv.cfg", ".env.py3/pyvenv.cfg"} <= files_of(workspace)
 
 
 def test_what_git_tracks_is_no_environment_whatever_marks_it(checkout: Path) -> None:

@@ -24,6 +24,7 @@ from stepflow.modes.eval.cases import EvalCase, NamedCase, read_cases
 from stepflow.modes.eval.trial import (
     Definition,
     OpenedCase,
+    announce_copies,
     cost_so_far,
     finish_trial,
     open_case,
@@ -85,6 +86,7 @@ def evaluate(request: RunRequest, asked: EvalRequest, cancellation: Cancellation
         clock = SystemClock()
         end = clock.now() + asked.most_minutes * 60
         with cancellation.obeyed():
+            announce_copies(request, listener.on_note)
             install(request, MemoryJournal(clock), Deadline(clock=clock, at=end))
         trying = _Trying(
             request=request,

@@ -19,7 +19,7 @@ from stepflow.engine.proof import is_test
 from stepflow.errors import BoundaryError, InputError
 from stepflow.model.scenario import yaml_text
 from stepflow.modes.eval.cases import EVALS, EvalCase, NamedCase
-from stepflow.modes.eval.trial import open_case, resolve_commit
+from stepflow.modes.eval.trial import announce_copies, open_case, resolve_commit
 from stepflow.report.safe_text import ADDRESS
 from stepflow.run.clock import Cancellation, SystemClock
 from stepflow.run.ending import make_folder, write_whole
@@ -71,6 +71,8 @@ def collect_cases(
     files, left_out = list[str](), list[DroppedCase]()
     end = SystemClock().now() + asked.most_minutes * 60
     cancellation.hold()
+    with cancellation.obeyed():
+        announce_copies(request, note)
     with closing(repository_reader(request, token.get_secret_value() if token else None)) as reader:
         make_folder(folder)
         pulls = reader.merged_pulls()

@@ -96,6 +96,14 @@ def _telling(result: CommandResult) -> str:
     return result.error or telling_line(result.output, LINE_SHOWN) or "no output"
 
 
+def announce_copies(request: RunRequest, note: Callable[[str], None]) -> None:
+    """Call `note` with how much each case and each run of one copies, if that takes long."""
+    with temporary_folder(request.root) as folder:
+        files = replace(request.copied_files, only_installed=True)
+        if line := files.announce(folder.parent, "for each case and each trial"):
+            note(line)
+
+
 @contextmanager
 def open_case(request: RunRequest, named: NamedCase, cancellation: Cancellation) -> Iterator[OpenedCase]:
     """Check the case's base commit out, into a folder that is removed at the end. Signals stay held. Raises
@@ -120,7 +128,8 @@ def _check_out(request: RunRequest, named: NamedCase, repository: ChangeReposito
         repository.copy_tree(tree, history)
         repository.check_out(tree, checkout)
         write_repository(history, checkout / GIT)
-        request.copied_files.copy_dependencies(checkout)
+        with activity("copying what is installed"):
+            request.copied_files.copy_dependencies(checkout)
     except BoundaryError as exc:
         raise InputError(f"The commit {base} cannot be checked out: {exc.message}", hint=exc.hint) from exc
     programs = request.programs and tuple(
