@@ -114,6 +114,7 @@ def run_eval(api: MessagesApi, capsys: pytest.CaptureFixture[str], *more: str) -
     said = capsys.readouterr()
     assert said.out, said.err
     found = json.loads(said.out)
+    assert "can be told from chance in 80 % of evals" in said.err
     assert code == (1 if found["verdict"] == "worse" else 0), said.err
     return found
 

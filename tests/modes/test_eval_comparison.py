@@ -10,7 +10,9 @@ from random import Random
 import pytest
 
 from stepflow.domain.reports.evaluation import EvalVerdict
-from stepflow.modes.eval.evaluate import REJECTING_WEALTH, compare, find_interval, wealth_against
+from stepflow.modes.eval.evaluate import compare, find_interval, wealth_against
+from stepflow.modes.eval.power import REJECTING_WEALTH, cases_needed, describe_power, find_power, smallest_difference
+from tests.docs.page import DOCS
 
 CASES, SEEDS = 40, 2_000
 
@@ -95,3 +97,31 @@ def test_the_verdict_follows_from_the_interval(results: list[tuple[bool, bool]],
     comparison = compare(results)
     assert comparison.verdict is verdict
     assert (comparison.low <= 0 <= comparison.high) == (verdict is EvalVerdict.NOT_SHOWN)
+
+
+@pytest.mark.parametrize(("difference", "cases"), [(0.2, 174), (0.5, 28), (0.8, 12)])
+def test_the_power_that_is_promised_is_what_evals_have(difference: float, cases: int) -> None:
+    rates = ((1 + difference) / 2, (1 - difference) / 2)
+    evals = 400
+    shown = sum(
+        any(is_rejected(0.0, wins, losses, 0) for wins, losses, _ in counts(Random(seed), *rates, cases))
+        for seed in range(evals)
+    )
+    assert shown / evals == pytest.approx(find_power(difference, cases), abs=0.06)
+
+
+@pytest.mark.parametrize(("difference", "cases"), [(0.2, 174), (0.3, 75), (0.5, 28)])
+def test_so_many_cases_show_a_difference_and_one_less_does_not(difference: float, cases: int) -> None:
+    assert cases_needed(difference) == cases
+    assert find_power(difference, cases - 1) < 0.8 <= find_power(difference, cases)
+
+
+@pytest.mark.parametrize(("cases", "smallest"), [(1, None), (7, None), (8, 0.98), (12, 0.77), (40, 0.41), (174, 0.20)])
+def test_the_smallest_difference_that_so_many_cases_show(cases: int, smallest: float | None) -> None:
+    assert smallest_difference(cases) == smallest
+
+
+def test_the_guide_says_what_the_command_says() -> None:
+    guide = (DOCS / "how-to/evals.md").read_text()
+    assert describe_power(12) in guide
+    assert "no difference can be told" in describe_power(7)

@@ -21,6 +21,7 @@ from stepflow.domain.words import Outcome, Provider
 from stepflow.errors import BoundaryError, DefinitionError, InputError
 from stepflow.journal import MemoryJournal, hold_alone
 from stepflow.modes.eval.cases import EvalCase, NamedCase, read_cases
+from stepflow.modes.eval.power import REJECTING_WEALTH, describe_power
 from stepflow.modes.eval.trial import (
     Definition,
     OpenedCase,
@@ -158,6 +159,7 @@ class _Trying:
             f"{count(most, 'case')}, at most {usd(most_usd)} each, {usd(asked.most_usd)} and "
             f"{minutes(asked.most_minutes)} minutes in all"
         )
+        self.listener.on_note(describe_power(most))
         self.listener.on_note(f"finished trials are kept in {self.request.folder}, where the same command continues")
         ended = ""
         for number, trials in enumerate(planned):
@@ -322,8 +324,6 @@ class _Trying:
         write_whole(self.request.folder / "eval.html", redact(evaluation_html(evaluation)))
 
 
-#: 1 / (1 − 0.95).
-REJECTING_WEALTH = 20.0
 #: How many bets stand for all of them, how often a bound is halved, and how near to ±1 a mean is tried.
 BETS, HALVINGS, LARGEST_MEAN = 200, 30, 1 - 1e-9
 
