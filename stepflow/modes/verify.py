@@ -104,6 +104,7 @@ def verify_pull_request(request: RunRequest, asked: VerifyRequest) -> Verificati
         found = [*map(case.check, asked.folders)] or [*case.check_artifacts()]
     evidence = _Evidence(checks=[check for each in found for check in each.checks])
     case.add_coverage(evidence, found)
+    case.add_merge(evidence)
     return Verification(
         pull_request=f"{case.request.repository}#{asked.number}",
         head=pull.head_commit,
@@ -296,6 +297,16 @@ class _Case:
         if self.pull.head_commit not in [each.oid for each in self.commits]:
             problem = problem or f"the newest commit, {self.pull.head_commit}, is not among the listed ones"
         evidence.add("coverage", problem, fine=count(len(self.commits), "commit"), hint=hint)
+
+    def add_merge(self, evidence: _Evidence) -> None:
+        """Say what the base got of a merged pull request. Squashing and rebasing write commits that no run pushed."""
+        pull = self.pull
+        if not (pull.merged_at and pull.merge):
+            return
+        is_whole = pull.merge == pull.head_commit or pull.head_commit in self.reader.commit(pull.merge).parents
+        rewritten = f"it was squashed or rebased: no statement covers {pull.merge}, the commit on {pull.base}"
+        fine = f"{pull.merge} on {pull.base} has these commits"
+        evidence.add("merge", "", fine=fine, warning="" if is_whole else rewritten)
 
 
 #: Where the statement says what is compared with GitHub.

@@ -50,6 +50,25 @@ def test_what_the_artifact_says_is_what_is_on_github(proven: Proven) -> None:
     assert said["summary"].endswith("agrees with its statement, but who made that was not checked")
 
 
+@pytest.mark.parametrize("way", ["open", "merge", "squash", "rebase"])
+def test_a_merged_pull_request_says_whether_the_commit_on_the_base_is_covered(proven: Proven, way: str) -> None:
+    served, pull = proven.world.served, proven.world.github.state.pulls[0]
+    main_branch = git("rev-parse", "main", cwd=served).strip()
+    parents = ["-p", main_branch, *(["-p", proven.commit] if way in ("open", "merge") else [])]
+    merge = git("commit-tree", f"{proven.commit}^{{tree}}", "-m", "On main", *parents, cwd=served).strip()
+    # Of an open one GitHub names the commit that a merge would give.
+    facts = {"merge": merge} if way == "open" else {"merge": merge, "merged_at": "2026-11-27T10:00:00Z"}
+    pull |= facts
+    try:
+        checks = {check["name"]: check for check in proven.verify("--unsigned", code=0)["checks"]}
+    finally:
+        for name in facts:
+            del pull[name]
+    said = f"it was squashed or rebased: no statement covers {merge}, the commit on main"
+    merged = {"open": None, "merge": ("ok", f"{merge} on main has these commits")}.get(way, ("warning", said))
+    assert ("merge" in checks and (checks["merge"]["state"], checks["merge"]["detail"])) == (merged or False)
+
+
 OWN_WORKFLOW = "o/r/.github/workflows/stepflow.yml@refs/heads/main"
 
 
