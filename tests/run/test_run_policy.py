@@ -199,6 +199,8 @@ def test_a_further_key_lets_nobody_start_and_no_agent_run(
     ("asked", "policy", "expected"),
     [
         ({}, "network: [pypi, '*.example.org']", (Network.ALLOW, ("pypi", "*.example.org"))),
+        # `pypi` stands for two hosts.
+        ({"network": "pypi x.org"}, "network: [pypi.org, x.org]", (Network.ALLOW, ("x.org",))),
         (
             {"network": "pypi.org a.example.org evil.example"},
             "network: [pypi, '*.example.org']",
