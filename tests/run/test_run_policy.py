@@ -280,6 +280,26 @@ def test_a_version_runs_if_any_of_the_agents_digests_is_its_own(
             limits.narrow_agent(agent, "fixer", None, Provider.ANTHROPIC)
 
 
+def test_a_fallback_alone_is_no_ladder(agent: AgentDefinition) -> None:
+    """It takes over after a refusal, and would never be asked."""
+    limits = policy_of({"models": ["haiku"]})
+    laddered = replace(agent, models=(Rung.parse("opus"),), fallback=Rung.parse("haiku", fallback=True))
+    with pytest.raises(Refused, match="the policy allows only the models haiku, and step .* has only opus"):
+        limits.narrow_agent(laddered, "fixer", None, Provider.ANTHROPIC)
+
+
+@pytest.mark.parametrize(
+    ("asked", "policy", "expected"),
+    [
+        ("read", "start: {min-permission: admin}", Permission.ADMIN),
+        ("admin", "start: {min-permission: read}", Permission.ADMIN),
+        ("maintain", "start: {by: [ann]}", Permission.MAINTAIN),
+    ],
+)
+def test_the_higher_permission_applies(asked: str, policy: str, expected: Permission) -> None:
+    assert read_inputs({"start": f"min-permission: {asked}", "policy": policy}).start.min_permission is expected
+
+
 def start(inputs: Inputs, login: str) -> Trigger | Skip:
     event = EventPayload.model_validate({"sender": {"login": login}})
     return find_trigger("workflow_dispatch", event, inputs)
