@@ -87,7 +87,7 @@ _NONE_FAILED = re.compile(
 )
 #: How many lines of context to keep before and after a line that names a failure.
 _BEFORE, _AFTER = 2, 6
-_GAP = "…[{count} lines left out]…"
+_GAP = "…[{lines} left out]…"
 _CUT = "…[{count} characters cut]…"
 #: Upper bound for the length of either mark.
 _MARK = 36
@@ -245,7 +245,7 @@ def excerpt(text: str, characters: int, *, lines: int | None = None) -> str:
     shown, next_row = [], 0
     for at in (*sorted(_choose(rows, characters, most)), len(rows)):
         if at > next_row:
-            shown.append(_GAP.format(count=at - next_row))
+            shown.append(_GAP.format(lines=count(at - next_row, "line")))
         shown += rows[at : at + 1]
         next_row = at + 1
     return "\n".join(shown)

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.json import JsonObject, JsonValue, compact
-from stepflow.domain.text import ANSI, names_failure, readable_output
+from stepflow.domain.text import ANSI, count, names_failure, readable_output
 
 #: How cargo reports a failure: the output of the test follows.
 CARGO_TEST = re.compile(r"---- (?P<name>.+) stdout ----")
@@ -357,7 +357,7 @@ def merge_status(output: Output) -> JsonValue:
     if output.raw.exit_code != 0:
         return _find_complaint(output)
     commits = sum(1 for line in _lines_of(output.stdout) if line.strip())
-    return f"{commits} commits not merged" if commits else "merged"
+    return f"{count(commits, 'commit')} not merged" if commits else "merged"
 
 
 def status_files(output: Output, wanted: Callable[[str, str], bool]) -> JsonValue:

@@ -12,6 +12,7 @@ from stepflow.domain.agent.definition import AgentVerdict, Step, StepCheck, Step
 from stepflow.domain.event import CheckJudged
 from stepflow.domain.flow import Decided, Decision, FormatError, RunState, Undecided, find_continuation
 from stepflow.domain.json import JsonObject, JsonValue, value_at
+from stepflow.domain.text import count
 from stepflow.domain.words import Intent, Outcome, StepKind, VerdictType
 from stepflow.engine.context import FlowContext, FlowStopped
 from stepflow.engine.conversation import Conversation
@@ -153,7 +154,8 @@ def decide_by_rules(
     if rule is None:
         result, key = ("passed", "onPass") if outcome.passed else ("failed", "onFail")
         message = f" ({outcome.message})" if outcome.message else ""
-        spent = f"in this visit the step ran {runs} times and used {retries} retries"
+        used = f"{retries} {'retry' if retries == 1 else 'retries'}"
+        spent = f"in this visit the step ran {count(runs, 'time')} and used {used}"
         reason = f'the check {result}{message}, and "{key}" leads nowhere: {spent}'
         return Undecided(reason=reason, lacking="no rule left for the check")
     handoff, missing = read_handoff(check, answer)

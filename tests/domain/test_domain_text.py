@@ -59,6 +59,10 @@ def test_left_out_lines_are_counted() -> None:
     assert len(shown) - len(left) == 6
 
 
+def test_a_single_line_that_is_left_out_is_one_line() -> None:
+    assert excerpt("fatal: no\nx\nfatal: never", 10_000, lines=2) == "fatal: no\n…[1 line left out]…\nfatal: never"
+
+
 def test_one_endless_line_keeps_both_ends() -> None:
     shown = excerpt("a" * 50_000 + "b" * 50_000, 2_000)
     assert (shown[:3], shown[-3:]) == ("aaa", "bbb")

@@ -284,7 +284,7 @@ def test_a_fallback_alone_is_no_ladder(agent: AgentDefinition) -> None:
     """It takes over after a refusal, and would never be asked."""
     limits = policy_of({"models": ["haiku"]})
     laddered = replace(agent, models=(Rung.parse("opus"),), fallback=Rung.parse("haiku", fallback=True))
-    with pytest.raises(Refused, match="the policy allows only the models haiku, and step .* has only opus"):
+    with pytest.raises(Refused, match=r"the policy allows only the models haiku, and step .* has only opus"):
         limits.narrow_agent(laddered, "fixer", None, Provider.ANTHROPIC)
 
 
