@@ -11,18 +11,26 @@ from typing import ClassVar
 
 class StepflowError(Exception):
     """The run cannot continue. `message` says what happened and where; `hint` says what the workflow author should
-    change; `code` is the rule that was broken, if any."""
+    change; `code` is the rule that was broken, if any.
+
+    A message is one line, whatever names it quotes. One of several lines is given line by line.
+    """
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, message: str, *, hint: str = "", code: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+    def __init__(self, message: str | tuple[str, ...], *, hint: str = "", code: str | None = None) -> None:
+        lines = (message,) if isinstance(message, str) else message
+        self.message = "\n".join(map(_one_line, lines))
+        super().__init__(self.message)
+        self.hint = _one_line(hint)
         self.code = code
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".strip()
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.splitlines())
 
 
 class InputError(StepflowError):
@@ -103,7 +111,7 @@ class DefinitionError(StepflowError):
         self.problems = tuple(problems)
 
     def __str__(self) -> str:
-        return "\n".join((super().__str__(), *(str(problem) for problem in self.problems)))
+        return "\n".join((super().__str__(), *(_one_line(str(problem)) for problem in self.problems)))
 
 
 class ModelError(StepflowError):

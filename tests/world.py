@@ -106,7 +106,7 @@ class World:
     def branches(self) -> dict[str, str]:
         """Branch → commit on the git server."""
         text = git("for-each-ref", "--format=%(refname:short) %(objectname)", "refs/heads", cwd=self.served)
-        return dict(line.split() for line in text.splitlines())
+        return dict(line.split(" ") for line in text.split("\n") if line)
 
     def edit(self, file: str, change: Callable[[Any], object]) -> None:
         """Change a JSON file of the agent, committed on both sides."""

@@ -125,7 +125,7 @@ def read_branches(git: Git, branch: str) -> Branches:
     """The branches of the server now."""
     tips, default, default_tip = {}, "", ""
     listed = git.run_remote("ls-remote", "--symref", git.remote.url, "HEAD", f"{HEADS}{branch}*")
-    for line in listed.decode().splitlines():
+    for line in listed.decode(errors="replace").split("\n"):
         value, _, name = line.partition("\t")
         if name == "HEAD" and value.startswith("ref: "):
             default = value.removeprefix("ref: ").removeprefix(HEADS)

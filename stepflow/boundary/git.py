@@ -441,8 +441,8 @@ def _read_tips(git: Git, branch: str, base: str) -> dict[str, str]:
     parts = branch.split("/")
     names = {"/".join(parts[:depth]) for depth in range(1, len(parts))} | ({base} if base else set())
     wanted = (*sorted(HEADS + name for name in names), f"{HEADS}{branch}*")
-    lines = git.run_remote("ls-remote", git.remote.url, *wanted).decode(errors="replace").splitlines()
-    pairs = (line.split("\t") for line in lines)
+    lines = git.run_remote("ls-remote", git.remote.url, *wanted).decode(errors="replace").split("\n")
+    pairs = (line.split("\t") for line in lines if line)
     return {name.removeprefix(HEADS): value for value, name in pairs if name.startswith(HEADS)}
 
 

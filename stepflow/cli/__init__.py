@@ -82,9 +82,10 @@ class _CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print usage and message, and raise `_UsageError`."""
+        error = _UsageError(message)
         self.print_usage(sys.stderr)
-        _print_error_text(f"{self.prog}: error: {message}")
-        raise _UsageError(message)
+        _print_error_text(f"{self.prog}: error: {error}")
+        raise error
 
 
 def command_module(command: str) -> ModuleType:

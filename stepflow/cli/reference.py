@@ -10,7 +10,7 @@ import sys
 
 from argcomplete.shell_integration import shellcode
 
-from stepflow.cli.terminal import print_lines
+from stepflow.cli.terminal import print_document, print_lines
 from stepflow.definition.diagnostics import closest_match
 from stepflow.definition.rules import rules
 from stepflow.errors import InputError
@@ -73,7 +73,7 @@ def add_schema_arguments(parser: argparse.ArgumentParser) -> None:
 def execute_schema(arguments: argparse.Namespace) -> int:
     """Print the schema."""
     module, _, name = FORMATS[arguments.format].partition(":")
-    print(json.dumps(getattr(importlib.import_module(module), name)(), indent=2, ensure_ascii=False))
+    print_document(json.dumps(getattr(importlib.import_module(module), name)(), indent=2, ensure_ascii=False))
     return 0
 
 
@@ -85,5 +85,5 @@ def add_completion_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute_completion(arguments: argparse.Namespace) -> int:
     """Print the script."""
-    print(shellcode(["stepflow"], shell=arguments.shell).strip())
+    print_document(shellcode(["stepflow"], shell=arguments.shell).strip())
     return 0

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO
 
 from stepflow.domain.event import Entry, Event, RunFinished
-from stepflow.domain.json import JsonObject
+from stepflow.domain.json import JsonObject, escape_unseen
 from stepflow.domain.run import Limits
 from stepflow.errors import InputError
 from stepflow.report.log import TerminalLog
@@ -201,7 +201,7 @@ def print_document(text: str) -> None:
 def print_json(document: JsonObject, *, indent: int | None = None) -> None:
     """Print a JSON document with everything but ASCII escaped, because the terminal may not be able to encode a text of
     a model or a file. `##[` is escaped too, because the runner of a job obeys it anywhere in a line."""
-    print(json.dumps(document, indent=indent).replace("##[", "##\\u005b"))
+    print(escape_unseen(json.dumps(document, indent=indent)))
 
 
 @contextmanager

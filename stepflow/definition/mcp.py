@@ -16,7 +16,7 @@ from stepflow.definition.folder import AgentFolder, read_object
 from stepflow.definition.parsing import Pointer
 from stepflow.domain.agent.agent_settings import MCP_PREFIX, SECRET_REFERENCE, McpServer, McpTool, digest_of, mcp_name
 from stepflow.domain.connection import address_problem
-from stepflow.domain.json import JsonObject
+from stepflow.domain.json import JsonObject, escape_unseen
 from stepflow.domain.secrets import find_secrets
 from stepflow.domain.text import is_invisible
 from stepflow.domain.value_errors import describe_error
@@ -110,9 +110,9 @@ def lock_text(servers: Iterable[McpServer]) -> str:
     that a model would read: invisible characters are escaped."""
     tools = {server.name: sorted(server.tools, key=lambda tool: tool.name) for server in servers}
     lock = _Lock(servers={name: _LockedServer(digest=digest_of(each), tools=each) for name, each in tools.items()})
-    text = json.dumps(lock.model_dump(by_alias=True), indent=2, sort_keys=True, ensure_ascii=False)
-    hidden = {character for character in text if character != "\n" and is_invisible(character)}
-    return text.translate({ord(character): json.dumps(character)[1:-1] for character in hidden}) + "\n"
+    return (
+        escape_unseen(json.dumps(lock.model_dump(by_alias=True), indent=2, sort_keys=True, ensure_ascii=False)) + "\n"
+    )
 
 
 def pinned_tools(text: str) -> Mapping[str, tuple[McpTool, ...]]:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 from typing_extensions import TypeAliasType
 
+from stepflow.domain.text import is_invisible
+
 JsonValue = TypeAliasType("JsonValue", "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None")
 JsonObject = dict[str, JsonValue]
 
@@ -15,6 +17,16 @@ JsonObject = dict[str, JsonValue]
 def compact(value: JsonValue) -> str:
     """Return one line of JSON without spaces or ASCII escapes (prompts.md §4)."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def escape_unseen(text: str) -> str:
+    """Return a JSON document in which nothing is hidden from a reader, and nothing is a command to a runner, which
+    obeys `##[` anywhere in a line."""
+    text = text.replace("##[", "##\\u005b")
+    if text.isascii():
+        return text
+    unseen = {each for each in set(text) if each != "\n" and (not each.isprintable() or is_invisible(each))}
+    return text.translate({ord(each): json.dumps(each)[1:-1] for each in unseen})
 
 
 def as_text(value: JsonValue) -> str:

@@ -14,6 +14,7 @@ from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.output_filter import filter_text
 from stepflow.boundary.settings import Plan
 from stepflow.domain.event import Noted
+from stepflow.domain.json import escape_unseen
 from stepflow.domain.proof import Proof, ProofSettings
 from stepflow.domain.run import Issue
 from stepflow.domain.words import Network
@@ -100,7 +101,7 @@ def write_proof(request: RunRequest, proof: Proof) -> Path:
     """Write the proof as JSON into the run folder."""
     request.folder.mkdir(parents=True, exist_ok=True)
     path = request.folder / "proof.json"
-    path.write_text(request.redactor(json.dumps(proof_json(proof), indent=2)) + "\n", encoding="utf-8")
+    path.write_text(request.redactor(escape_unseen(json.dumps(proof_json(proof), indent=2))) + "\n", encoding="utf-8")
     return path
 
 

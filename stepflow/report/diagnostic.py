@@ -150,8 +150,7 @@ def _plain(text: str) -> Line:
 
 def annotation(
     level: str,
-    message: str,
-    *,
+    *lines: str,
     file: str | None = None,
     line: int | None = None,
     end_line: int | None = None,
@@ -160,13 +159,18 @@ def annotation(
 ) -> Command:
     """Return one workflow command.
 
-    `level` is `error`, `warning` or `notice`. With `file`, the message appears on the diff, on one line or up to
-    `end_line`. `columns` are the first and the last column on that line.
+    `level` is `error`, `warning` or `notice`. With `file`, the message, which has these `lines`, appears on the diff,
+    on one line or up to `end_line`. `columns` are the first and the last column on that line.
     """
     first, last = columns
     position = {"line": line, "endLine": end_line, "col": first, "endColumn": last}
     numbers = {name: str(number) if number else None for name, number in position.items()}
-    return Command(level, cut(message, MESSAGE_LIMIT), file=file, **numbers, title=title and cut(title, TITLE_LIMIT))
+    shown, left = [], MESSAGE_LIMIT
+    for text in lines:
+        if left > 0:
+            shown.append(cut(text, left))
+        left -= len(text) + 1
+    return Command(level, *shown, file=file, **numbers, title=title and cut(title, TITLE_LIMIT))
 
 
 def problem_annotations(problems: Iterable[Problem]) -> tuple[Command, ...]:

@@ -111,7 +111,7 @@ def rehearsal_annotations(rehearsal: Rehearsal) -> tuple[Command, ...]:
     return tuple(
         annotation(
             "error",
-            "\n".join(difference_lines(each)),
+            *difference_lines(each),
             file=each.file,
             line=each.line,
             title=f"{each.agent}/{each.name}: not as expected",

@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Self
 from markupsafe import Markup
 
 from stepflow.domain.effect import EffectStatus
-from stepflow.domain.json import JsonValue, compact
+from stepflow.domain.json import JsonValue, compact, escape_unseen
 from stepflow.domain.reports.report import CheckState
 from stepflow.domain.text import (
     ANSI,
@@ -33,7 +32,6 @@ from stepflow.domain.text import (
     code_span,
     cut,
     excerpt,
-    is_invisible,
     spell_out,
     strip_invisible,
     usd,
@@ -201,12 +199,7 @@ FULL_WIDTH = WIDTH - 2
 
 def json_line(value: JsonValue) -> str:
     """Return one line of JSON that `clean_line` leaves as it is. What nobody sees is escaped."""
-    text = compact(value).replace("##[", "##\\u005b")
-    return text if text.isascii() else "".join(json.dumps(c)[1:-1] if _is_unseen(c) else c for c in text)
-
-
-def _is_unseen(character: str) -> bool:
-    return not character.isprintable() or is_invisible(character)
+    return escape_unseen(compact(value))
 
 
 class Tone(StrEnum):
@@ -260,15 +253,16 @@ class Command(str):
 
     __slots__ = ()
 
-    def __new__(cls, name: str, message: str = "", **properties: str | None) -> Self:
-        """Make a command. Properties without a value are left out."""
+    def __new__(cls, name: str, *lines: str, **properties: str | None) -> Self:
+        """Make a command whose message has these lines, whatever texts they are made of. Properties without a value are
+        left out."""
         given = ",".join(f"{each}={_property(value)}" for each, value in properties.items() if value)
-        return super().__new__(cls, f"::{name}{' ' if given else ''}{given}::{_data(message)}")
+        return super().__new__(cls, f"::{name}{' ' if given else ''}{given}::{'%0A'.join(map(_data, lines))}")
 
 
 def _data(text: str) -> str:
     # The runner prints an annotation's text into the log, where it may parse it for commands again.
-    return "\n".join(text_lines(text)).replace("%", "%25").replace("\n", "%0A")
+    return clean_line(text).replace("%", "%25")
 
 
 def _property(text: str) -> str:

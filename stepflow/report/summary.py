@@ -478,5 +478,8 @@ def outcome_annotation(report: RunReport) -> tuple[Command, ...]:
     if report.success:
         return ()
     level = "notice" if report.outcome in NOTICED else "error"
-    what = f"{report.explanation}\n{next_step(report)}"
-    return (annotation(level, what, title=f"{report.agent or 'stepflow'}: {OUTCOMES[report.outcome]}"),)
+    # Each problem has an annotation of its own.
+    what = report.explanation.partition("\n")[0] if report.problems else report.explanation
+    return (
+        annotation(level, what, next_step(report), title=f"{report.agent or 'stepflow'}: {OUTCOMES[report.outcome]}"),
+    )

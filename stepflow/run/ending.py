@@ -28,7 +28,7 @@ from stepflow.domain.event import (
     SnapshotTaken,
     ValidatorRan,
 )
-from stepflow.domain.json import JsonObject, value_at
+from stepflow.domain.json import JsonObject, escape_unseen, value_at
 from stepflow.domain.reports.report import AgentResult, RunReport
 from stepflow.domain.words import Outcome, Stage
 from stepflow.errors import (
@@ -385,7 +385,7 @@ def write_files(folder: Path, report: RunReport, texts: dict[str, str]) -> Itera
 
 
 def _text(document: object) -> str:
-    return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
+    return escape_unseen(json.dumps(document, ensure_ascii=False, indent=2)) + "\n"
 
 
 def _recorded_scenario(prepared: Prepared, report: RunReport) -> dict[str, str]:

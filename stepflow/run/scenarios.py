@@ -109,7 +109,7 @@ def parse_scenario(text: str, *, name: str = "scenario") -> Scenario:
     scenario = read_yaml_text(text, Scenario)
     if isinstance(scenario, Scenario):
         return scenario
-    raise InputError("\n".join(fault.describe(name) for fault in scenario), hint=_HINT)
+    raise InputError(tuple(fault.describe(name) for fault in scenario), hint=_HINT)
 
 
 def read_node(text: str) -> yaml.Node | None:

@@ -274,7 +274,7 @@ def check_branch(repository: Path, branch: str) -> None:
     """Try before a run what `bring_branch` needs at its end. Raises `InputError` where it would fail."""
     try:
         objects = repository / run_git(repository, "rev-parse", "--git-path", "objects")
-        names = run_git(repository, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").splitlines()
+        names = run_git(repository, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split("\n")
     except BoundaryError as exc:
         raise InputError(
             f"The run's commits could not be brought into {repository} at its end: {exc.message}",

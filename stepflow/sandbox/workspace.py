@@ -265,7 +265,7 @@ def _write_refs(repository: _SourceRepository, target: Path) -> None:
     (target / "HEAD").write_text(f"{head}\n", "utf-8", "surrogateescape")
     packed: list[str] = []
     listed = repository.ask("for-each-ref", "--format=%(objectname) %(refname) %(symref)")
-    for commit, name, leads_to in (line.split(" ") for line in listed.splitlines()):
+    for commit, name, leads_to in (line.split(" ") for line in listed.split("\n") if line):
         if leads_to:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             (target / name).write_text(f"ref: {leads_to}\n", "utf-8", "surrogateescape")
@@ -299,7 +299,7 @@ def object_folders(objects: Path) -> tuple[Path, ...]:
         if folder not in found and folder.is_dir():
             found[folder] = None
             file = folder / "info/alternates"
-            lines = file.read_text("utf-8", "surrogateescape").splitlines() if file.is_file() else ()
+            lines = file.read_text("utf-8", "surrogateescape").split("\n") if file.is_file() else ()
             waiting += [(folder / line).resolve() for line in lines if line and not line.startswith("#")]
     return tuple(found)
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import ast
 import io
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import get_type_hints
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import stepflow
 from stepflow.action.runner import Job
+from stepflow.cli.terminal import print_lines, show_lines
 from stepflow.domain.proof import Proof, ProofVerdict, Trial, TrialOutcome, TriedHunk, WeakenedTest, Weakening
 from stepflow.domain.text import find_invisible
 from stepflow.report.proof import describe_proof, proof_annotations, proof_json, proof_lines, proof_section
@@ -74,19 +77,41 @@ def test_json_on_one_line_is_clean_and_says_the_same(text: str) -> None:
     assert json.loads(line) == {"title": text, text: [text]}
 
 
-def test_only_the_two_sinks_print() -> None:
+#: The job's log, a terminal, the line that shows what a command does, and the help of argparse.
+SINKS = {"action/runner.py", "cli/terminal.py", "cli/waiting.py", "cli/__init__.py"}
+#: What others may do with standard output and error: hand them to a function that takes only lines, or ask about them.
+TAKES_LINES = {"print_lines", "make_console", "act"}
+ASKS = {"isatty", "fileno", "flush"}
+
+
+def test_only_the_sinks_print() -> None:
     """What is added later has no other way to a log or a terminal than one that takes lines and commands."""
-    own = {"action/runner.py", "cli/terminal.py", "cli/reference.py", "cli/__init__.py"}
     root = Path(next(iter(stepflow.__path__)))
     found = set()
     for file in root.rglob("*.py"):
         name = str(file.relative_to(root))
-        if name in own or name.startswith("sandbox/child/"):
+        if name in SINKS or name.startswith("sandbox/child/"):
             continue
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call):
-                called = ast.unparse(node.func)
-                if called == "print" or called.endswith((".print", "stdout.write", "stderr.write")):
-                    found.add(f"{name}:{node.lineno} {called}")
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "print":
+                found.add(f"{name}:{node.lineno} prints")
+            if isinstance(node, ast.Attribute) and node.attr.strip("_") in ("stdout", "stderr"):
+                if ast.unparse(node.value) != "sys":
+                    continue
+                parent = parents[node]
+                # The one or the other.
+                parent = parents[parent] if isinstance(parent, ast.IfExp) else parent
+                takes = isinstance(parent, ast.Call) and ast.unparse(parent.func) in TAKES_LINES
+                if not takes and not (isinstance(parent, ast.Attribute) and parent.attr in ASKS):
+                    found.add(f"{name}:{parent.lineno} {ast.unparse(parent)}")
     assert found == set()
-    assert not isinstance("text", Line | Command)
+
+
+def test_the_sinks_take_only_lines_and_commands() -> None:
+    """So the type checker refuses a text, wherever it comes from."""
+    one = Line | Command
+    assert get_type_hints(Job.say)["lines"] == one
+    for sink in (print_lines, show_lines):
+        assert get_type_hints(sink, localns={"Console": object})["lines"] == Iterable[one]

@@ -104,7 +104,7 @@ def read_cases(root: Path, agent: str) -> tuple[NamedCase, ...]:
         else:
             problems += (fault.describe(name) for fault in read)
     if problems:
-        raise InputError("\n".join(problems), hint="`stepflow schema eval` prints the form of a case.")
+        raise InputError(tuple(problems), hint="`stepflow schema eval` prints the form of a case.")
     if not cases:
         raise InputError(
             f'Agent "{agent}" has no case in {folder / EVALS}.',

@@ -362,7 +362,7 @@ def _describe_size(own: EngineGit, base: str, most_bytes: int) -> str:
     this costs nothing, however large a file is."""
     try:
         objects = own.run("rev-list", "--objects", f"^{base}", "HEAD").output
-        lines = own.run("cat-file", "--batch-check=%(objectsize) %(rest)", stdin=objects).output.splitlines()
+        lines = own.run("cat-file", "--batch-check=%(objectsize) %(rest)", stdin=objects).output.split(b"\n")[:-1]
     except PrintsTooMuch:
         return "they have more files than can be listed"
     sizes = [(int(size), path) for size, _, path in (line.partition(b" ") for line in lines)]
