@@ -33,7 +33,7 @@ from stepflow.domain.proof import ProofVerdict
 from stepflow.domain.reports.report import IssuePage, Rehearsed, RunReport
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.text import cut
-from stepflow.domain.words import Outcome, exit_code
+from stepflow.domain.words import Network, Outcome, exit_code
 from stepflow.errors import BoundaryError, Problem, RunCancelled, StepflowError
 from stepflow.modes.batch import batch_budget, gather_results, matrix_entry, plan_issues
 from stepflow.modes.preflight import run_preflight
@@ -400,6 +400,8 @@ def prove_mode(runner: Runner, job: Job, cancellation: Cancellation, *, clock: C
         note=lambda text: job.say(Line(Tone.PLAIN, f"… {one_line(text)}")),
     )
     job.say(*proof_lines(proof))
+    if not proof.is_accepted and request.inputs.network.reach is Network.NONE:
+        job.say(Line(Tone.ASIDE, "… the tests had no network; if they need one, set the input `network`"))
     outputs = {
         "reason": cut(describe_proof(proof), TEXT_CAP),
         "proven": proven_output(proof),

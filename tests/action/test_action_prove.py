@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,25 @@ def test_the_head_may_be_checked_out_instead(jobs: Jobs) -> None:
     done = jobs.run(event)
     assert (done.outputs["proven"], done.annotations) == ("true", []), done.log
     assert "1 of 1 change is held by a test." in done.outputs["reason"]
+
+
+@pytest.mark.whole
+@pytest.mark.sample
+@pytest.mark.parametrize(("network", "reached"), [("", False), ("full", True)])
+def test_what_a_change_runs_has_no_network_unless_it_is_given(jobs: Jobs, network: str, reached: bool) -> None:
+    event = jobs.merge(ONE_LINE)
+    with socket.create_server(("127.0.0.1", 0)) as heard:
+        heard.setblocking(False)
+        connects = f"import socket; socket.create_connection(('127.0.0.1', {heard.getsockname()[1]}), 2)"
+        done = jobs.run(event, prove=f'python3 -c "{connects}"', network=network)
+        if reached:
+            heard.accept()[0].close()
+        else:
+            with pytest.raises(BlockingIOError):
+                heard.accept()
+    assert done.outputs["proven"] == "false", done.log
+    assert ("with the network closed" in done.log) == (not reached)
+    assert ("set the input `network`" in done.log) == (not reached)
 
 
 @pytest.mark.whole

@@ -31,6 +31,7 @@ from stepflow.domain.words import (
     BaseChecks,
     Commits,
     Isolation,
+    Network,
     OnFailure,
     Progress,
     Provider,
@@ -95,6 +96,10 @@ MANY_ISSUES = {
     Mode.PLAN: ("label", "limit", "after", "usd-total"),
     Mode.GATHER: ("from", "issues", "usd-total"),
 }
+
+
+def _default_network(mode: Mode | None) -> NetworkAccess:
+    return NetworkAccess(reach=Network.NONE if mode is Mode.PROVE else Network.FULL)
 
 
 def check_keys_of_mode(value: ManyIssuesInput, info: ValidationInfo) -> ManyIssuesInput:
@@ -199,12 +204,12 @@ class Inputs(BaseModel):
     isolation: Isolation = Isolation.REQUIRED
     """`required` refuses to run when a layer of the sandbox is missing, `best-effort` warns and continues: without
     Landlock, tools can then read the checkout and a login in its `.git/config`."""
-    network: NetworkInput = NetworkAccess()
+    network: NetworkInput = Field(default_factory=lambda given: _default_network(given.get("mode")))
     """What tools, validators and `setup` can reach: `full` everything, `none` nothing, or only these hosts, which the
     kernel enforces or the run is refused: `example.org`, `*.example.org` for every name below it, `example.org:8443`
     for a port other than 443 and 80, and `pypi`, `npm` or `debian` for the hosts of these package registries, separated
-    by commas or blanks. `network` in agent.json can only narrow it. `apt-packages` are installed before, by the action
-    itself."""
+    by commas or blanks. By default `full`, and `none` in the mode `prove`, which runs what anybody wrote. `network` in
+    agent.json can only narrow it. `apt-packages` are installed before, by the action itself."""
     apt_packages: Words = ()
     """Space-separated Debian packages to install in the container before the run."""
     pass_env: Words = ()
@@ -391,7 +396,8 @@ def read_inputs(values: Mapping[str, Any]) -> Inputs:
     try:
         return Inputs.model_validate(given)
     except ValidationError as exc:
-        errors = exc.errors(include_input=False)
+        # What follows from another input is no mistake of its own.
+        errors = [each for each in exc.errors(include_input=False) if each["type"] != "default_factory_not_called"]
         is_policy = all(error["loc"][:1] == ("policy",) for error in errors)
         where = f"variable {VARIABLE}" if is_policy else "`with:` block (or the flags)"
         lines = map(_message, errors)
