@@ -134,6 +134,11 @@ def address_problem(url: str, *, secret: str) -> str:
     return f"{secret} would travel unencrypted"
 
 
+def printable_address(url: str) -> str:
+    """Return an address without what may be a secret in it: login, query and fragment."""
+    return re.split(r"[?#]", url.rpartition("@")[2], maxsplit=1)[0]
+
+
 def is_loopback(host: str) -> bool:
     """Return whether a host name or address refers to the machine itself."""
     try:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, assert_never
 from urllib.parse import urlsplit
 
-from stepflow.domain.connection import ConnectionTo, address_problem, is_loopback
+from stepflow.domain.connection import ConnectionTo, address_problem, is_loopback, printable_address
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
@@ -404,7 +404,7 @@ def _is_installed(module: str) -> bool:
 def check_base_url(url: str) -> str:
     """Return the address if it is https, or http on the machine itself. Otherwise raise `InputError`."""
     if problem := address_problem(url, secret="the model key"):  # noqa: S106 - what it is called
-        shown = url.rsplit("@", maxsplit=1)[-1]
+        shown = printable_address(url)
         raise InputError(
             f"The input `model.base-url` ({shown!r}) cannot be used: {problem}.",
             hint="Give an address that begins with https://, or with http:// on this machine, and leave out /v1 "

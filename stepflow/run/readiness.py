@@ -19,7 +19,7 @@ from stepflow.definition.folder import find_agents
 from stepflow.definition.parsing import YamlFault, read_yaml
 from stepflow.domain.agent.agent_settings import McpServer
 from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.connection import address_problem
+from stepflow.domain.connection import address_problem, printable_address
 from stepflow.domain.json import JsonValue, value_at
 from stepflow.domain.secrets import SHORTEST_SECRET
 from stepflow.domain.words import Provider
@@ -401,7 +401,7 @@ def check_collector(inputs: Inputs) -> None:
     is_private = inputs.telemetry.headers or inputs.telemetry.content
     address = endpoint if is_private else re.sub("^http:", "https:", endpoint)
     if problem := address_problem(address, secret="the telemetry"):  # noqa: S106 - what it is called
-        shown = endpoint.rpartition("@")[2]
+        shown = printable_address(endpoint)
         raise InputError(
             f"telemetry.endpoint: {shown!r} cannot be used: {problem}.",
             hint="Give an address with https://. One with http:// will do without headers and content.",

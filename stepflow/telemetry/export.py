@@ -35,6 +35,8 @@ _CAUSE = re.compile(r"\[Errno -?\d+\] ([^\"')]+)")
 REDIRECTS = range(300, 400)
 #: What collectors show as their address for one kind of data; the SDK takes it for each kind.
 _OF_A_KIND = re.compile(r"/v1/(?:traces|metrics|logs)/*$")
+#: How requests says that the answer is none of HTTP.
+_NOT_HTTP = re.compile(r"BadStatusLine|UnknownProtocol")
 #: How requests says that the other side hung up.
 _CLOSED = re.compile(r"Connection aborted|RemoteDisconnected|Connection reset by peer|Broken pipe")
 
@@ -80,26 +82,32 @@ class _Session(requests.Session):
             raise requests.TooManyRedirects
         self._on_problem(self.problem)
         if answer.ok:
-            self.refused = _describe_refused(str(answer.url), content) or self.refused
+            is_json = "json" in answer.headers.get("content-type", "")
+            self.refused = _describe_refused(str(answer.url), content, is_json=is_json) or self.refused
         return answer
 
 
-def _describe_refused(url: str, content: bytes) -> str:
+def _describe_refused(url: str, content: bytes, *, is_json: bool) -> str:
     """Say how much of a request the collector refused although it took the request; empty if it took all."""
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # noqa: PLC0415 - as below
+    from google.protobuf.json_format import Parse, ParseError  # type: ignore[import-untyped]  # noqa: PLC0415 - as below
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # noqa: PLC0415
     from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (  # noqa: PLC0415
         ExportMetricsServiceResponse,
     )
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse  # noqa: PLC0415
 
+    said = ExportTraceServiceResponse() if url.endswith("/traces") else ExportMetricsServiceResponse()
     try:
-        if url.endswith("/traces"):
-            number, what = ExportTraceServiceResponse.FromString(content).partial_success.rejected_spans, "span"
+        if is_json:
+            Parse(content, said, ignore_unknown_fields=True)
         else:
-            part = ExportMetricsServiceResponse.FromString(content).partial_success
-            number, what = part.rejected_data_points, "data point"
-    except DecodeError:
+            said.ParseFromString(content)
+    except (DecodeError, ParseError):
         return ""
+    if isinstance(said, ExportTraceServiceResponse):
+        number, what = said.partial_success.rejected_spans, "span"
+    else:
+        number, what = said.partial_success.rejected_data_points, "data point"
     return f"it took the rest, but refused {count(number, what)}; its own log says why" if number > 0 else ""
 
 
@@ -109,6 +117,10 @@ def _describe(error: requests.RequestException, connection: Connection) -> str:
         what = f"its certificate was rejected{connection.through}: {problem}"
     elif isinstance(error, requests.Timeout):
         what = TOO_SLOW
+    elif _NOT_HTTP.search(said):
+        what = (
+            f"it does not speak HTTP/1.1{connection.through}; is this the port for gRPC, and is the one for HTTP 4318?"
+        )
     elif _CLOSED.search(said):
         what = f"it closed the connection{connection.through} without an answer"
     else:

@@ -19,6 +19,7 @@ from stepflow.run.start.input_values import in_dashes, known_keys
 from stepflow.run.start.inputs import Inputs, read_inputs
 from stepflow.run.start.policy import Policy
 from stepflow.sandbox.environment import check_pass_env
+from stepflow.telemetry.export import send_telemetry
 from tests.docs.page import DOCS, ROOT, USE_PAGE, PageBlock, around_action, named_block, page_blocks
 from tests.docs.workflows import INPUTS, check_workflow, lint_workflow, with_lines
 from tests.servers.collector import CollectorServer
@@ -139,6 +140,8 @@ def test_the_commands_of_the_page_about_telemetry_write_and_send_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    # However busy this machine is.
+    monkeypatch.setitem(send_telemetry.__kwdefaults__, "seconds", 60)
     monkeypatch.setenv("STEPFLOW_TELEMETRY", "headers: {Authorization: Bearer t-0123456789}")
     (tmp_path / "RUN").mkdir()
     shutil.copy(ROOT / "tests" / "report" / "plausible_run.jsonl", tmp_path / "RUN" / "journal.jsonl")

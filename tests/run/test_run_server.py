@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stepflow.boundary.github_client import GitHubClient
+from stepflow.errors import InputError
+from stepflow.run.readiness import check_collector
 from stepflow.run.start.inputs import read_inputs
 from stepflow.run.start.server import check_addresses, read_addresses
 
@@ -50,3 +52,14 @@ def test_both_addresses_come_from_one_server(
 )
 def test_the_address_of_graphql_is_what_runners_have_in_its_variable(api: str, graphql: str) -> None:
     assert GitHubClient(api_url=api, repository="o/r", token=None).graphql_url == graphql
+
+
+@pytest.mark.parametrize("name", ["github-api-url", "telemetry"])
+def test_what_is_printed_of_a_refused_address_is_no_login_and_no_key(name: str) -> None:
+    """In each of its parts somebody may have put one."""
+    address = "https://ann:s3cret@host.example:4318/otlp?api_key=s3cret#s3cret"
+    inputs = read_inputs({name: address if name != "telemetry" else f"endpoint: {address}"})
+    with pytest.raises(InputError) as refused:
+        (check_collector if name == "telemetry" else check_addresses)(inputs)
+    assert "host.example:4318/otlp" in str(refused.value)
+    assert "s3cret" not in str(refused.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import socket
 import threading
 import time
@@ -139,6 +140,20 @@ def refuse_some(handler: Handler, _number: int) -> None:
     handler.send_header("content-length", str(len(body)))
     handler.end_headers()
     handler.wfile.write(body)
+
+
+def refuse_some_in_json(handler: Handler, _number: int) -> None:
+    """The same in JSON, with a field that is not known here."""
+    refused = {"rejectedSpans": "3", "errorMessage": "no", "more": 1} if handler.path.endswith("/traces") else {}
+    body = json.dumps({"partialSuccess": refused}).encode()
+    reply(handler, 200, **{"content-type": "application/json", "content-length": str(len(body))})
+    handler.wfile.write(body)
+
+
+def speak_http2(handler: Handler, _number: int) -> None:
+    """Answer as a server of gRPC does whom somebody calls by HTTP/1.1: with settings, and that it goes away."""
+    handler.wfile.write(bytes.fromhex("000000040000000000" + "000008070000000000" + "0000000000000001"))
+    handler.close_connection = True
 
 
 def busy(handler: Handler, _number: int) -> None:

@@ -28,6 +28,8 @@ from tests.servers.collector import (
     hang,
     hang_up,
     refuse_some,
+    refuse_some_in_json,
+    speak_http2,
 )
 from tests.servers.loopback import Handler
 from tests.servers.private_network import TlsFront, address_of, closed_port, pem_of
@@ -101,8 +103,9 @@ def test_whatever_a_collector_does_it_takes_no_longer_than_said(
 ) -> None:
     with CollectorServer(answer) as server:
         began = time.monotonic()
-        assert send(server.url, seconds=0.7) == problem
-        assert time.monotonic() - began < 4
+        assert send(server.url, seconds=3) == problem
+        # A collector that hangs or drips would take half a minute.
+        assert time.monotonic() - began < 20
 
 
 def test_an_answer_without_end_is_not_read_to_its_end() -> None:
@@ -122,8 +125,14 @@ def test_a_collector_that_hangs_up_is_no_slow_one() -> None:
         assert send(server.url, seconds=3) == "it closed the connection without an answer"
 
 
-def test_what_a_collector_refuses_of_a_request_is_told() -> None:
-    with CollectorServer(refuse_some) as server:
+def test_the_port_for_grpc_is_told_from_one_that_hangs_up() -> None:
+    with CollectorServer(speak_http2) as server:
+        assert "is this the port for gRPC" in send(server.url, seconds=3)
+
+
+@pytest.mark.parametrize("refuse", [refuse_some, refuse_some_in_json])
+def test_what_a_collector_refuses_of_a_request_is_told(refuse: Callable[[Handler, int], None]) -> None:
+    with CollectorServer(refuse) as server:
         assert send(server.url) == "it took the rest, but refused 3 spans; its own log says why"
 
 
@@ -138,11 +147,11 @@ def test_a_collector_that_is_busy_for_a_moment_is_asked_again() -> None:
 
 
 def test_a_collector_that_is_not_there_is_told_from_one_that_is_not_trusted() -> None:
-    assert send(f"http://127.0.0.1:{closed_port()}", seconds=0.7) == "it could not be reached (Connection refused)"
+    assert send(f"http://127.0.0.1:{closed_port()}", seconds=5) == "it could not be reached (Connection refused)"
     authority = trustme.CA()
     with CollectorServer() as server, TlsFront(authority, "127.0.0.1", to=lambda _: address_of(server.url)) as front:
         url = f"https://127.0.0.1:{front.port}/otlp/"
-        problem = send(url, seconds=0.7)
+        problem = send(url, seconds=5)
         assert "its certificate was rejected" in problem
         assert "ca-certificates" in problem
         assert send(url, connection=Connection(certificates=pem_of(authority))) == ""

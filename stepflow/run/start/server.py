@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from stepflow.domain.connection import address_problem, is_loopback
+from stepflow.domain.connection import address_problem, is_loopback, printable_address
 from stepflow.errors import InputError
 from stepflow.run.start.inputs import Inputs
 
@@ -66,7 +66,7 @@ def check_addresses(inputs: Inputs) -> None:
     api, server = inputs.github_api_url, inputs.github_server_url
     for name, url in ((API, api), (SERVER, server)):
         if problem := address_problem(url, secret="the token"):  # noqa: S106 - what it is called
-            shown = url.rpartition("@")[2]
+            shown = printable_address(url)
             raise InputError(f"{name} ({shown!r}) cannot be used: {problem}.", hint="Give an address with https://.")
     if not is_one_server(api, server):
         raise InputError(
