@@ -182,7 +182,7 @@ def sarif_log(problems: Iterable[Problem], rules: Mapping[str, LintRule], *, ver
     https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html, and the parts that GitHub reads:
     https://docs.github.com/en/code-security/code-scanning/integrating-with-code-scanning/sarif-support-for-code-scanning
     """
-    known = list(rules)
+    known, found = list(rules), tuple(problems)
     driver: JsonObject = {
         "name": "stepflow",
         "version": version,
@@ -192,8 +192,11 @@ def sarif_log(problems: Iterable[Problem], rules: Mapping[str, LintRule], *, ver
         "tool": {"driver": driver},
         # Columns count characters, not UTF-16 code units.
         "columnKind": "unicodeCodePoints",
-        "results": [_result(problem, known) for problem in problems],
+        "results": [_result(problem, known) for problem in found if problem.file],
     }
+    # What is wrong with a shipped agent lies in no file of the repository. A place that is not there misleads.
+    if elsewhere := [_notification(problem) for problem in found if not problem.file]:
+        run["invocations"] = [{"executionSuccessful": True, "toolConfigurationNotifications": [*elsewhere]}]
     return {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
@@ -217,6 +220,14 @@ def _rule(rule: LintRule) -> JsonObject:
 
 def _fence_example(word: str, example: Example) -> str:
     return f"{word}, `{example.location}`:\n\n```{example.language}\n{example.text}\n```"
+
+
+def _notification(problem: Problem) -> JsonObject:
+    return {
+        "level": problem.severity.value,
+        "message": {"text": f"{problem.message}. {problem.fix}"},
+        "associatedRule": {"id": problem.code},
+    }
 
 
 def _result(problem: Problem, known: list[str]) -> JsonObject:

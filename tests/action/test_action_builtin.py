@@ -172,3 +172,21 @@ def test_no_part_of_a_secret_is_left_where_a_checks_output_is_cut(tested: World)
     for text in (written, done.log.partition("Agent builtin/fix")[2], done.summary, *tested.comments()):
         assert not [part for part in (TOKEN[:half], TOKEN[-half:]) if part in text]
     assert "it failed" in written
+
+
+@pytest.mark.fast
+def test_a_problem_of_a_shipped_agent_is_shown_without_a_place_in_the_repository(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A place that is not there would be a broken link on the pull request, and in code scanning."""
+    event = {"action": "opened", "pull_request": {"number": 3}, "repository": {"full_name": "o/r", "private": True}}
+    done = world.runner.run(event, name="pull_request", mode="validate", agent="builtin/fix")
+    assert any("title=SF612" in line for line in done.annotations), done.log
+    assert not any("file=" in line or "line=" in line for line in done.annotations)
+    monkeypatch.chdir(world.checkout)
+    main(["validate", "builtin/fix", "--private", "--format", "sarif"])
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["results"] == []
+    (invocation,) = run["invocations"]
+    told = [each["associatedRule"]["id"] for each in invocation["toolConfigurationNotifications"]]
+    assert "SF612" in told
