@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from stepflow.domain.activity import current_activity
+from stepflow.domain.text import ANSI
 
 #: After so many seconds without a word a person begins to wonder.
 SILENT_SECONDS = 1.0
@@ -22,7 +23,8 @@ _ERASE = "\r\x1b[2K"
 @contextmanager
 def shown_activity(command: str) -> Iterator[None]:
     """Inside the block, what is being done is shown on the last line of the terminal that standard error goes to,
-    whenever nothing is printed for a second. Nothing is shown anywhere else."""
+    whenever nothing is printed for a second. An unfinished line, such as a question, stays as it is. Nothing is
+    shown anywhere else."""
     if not sys.stderr.isatty():
         yield
         return
@@ -49,20 +51,24 @@ class _Line:
         self._closed = threading.Event()
         self._last_word = time.monotonic()
         self._began, self._text, self._is_drawn, self._plain = self._last_word, "", False, ""
+        self._is_free = True
 
     def keep_drawing(self) -> None:
         """Draw whenever it has been silent for long, until the line is closed."""
         while not self._closed.wait(_EVERY):
             with self._lock:
-                if time.monotonic() - self._last_word >= SILENT_SECONDS and not self._closed.is_set():
+                silent = time.monotonic() - self._last_word >= SILENT_SECONDS
+                if silent and self._is_free and not self._closed.is_set():
                     self._draw()
 
     @contextmanager
-    def erased(self) -> Iterator[None]:
-        """Inside the block, something else is printed."""
+    def erased(self, text: str) -> Iterator[None]:
+        """Inside the block, this text is printed."""
         with self._lock:
             self._erase()
             self._last_word = time.monotonic()
+            if shown := ANSI.sub("", text):
+                self._is_free = shown.endswith(("\n", "\r"))
             yield
 
     def close(self) -> None:
@@ -117,13 +123,12 @@ class _Watched:
 
     def write(self, text: str) -> int:
         """Write behind the erased line."""
-        with self._line.erased():
+        with self._line.erased(text):
             return self._stream.write(text)
 
     def writelines(self, texts: Iterable[str]) -> None:
         """Write behind the erased line."""
-        with self._line.erased():
-            self._stream.writelines(texts)
+        self.write("".join(texts))
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the stream has
         return getattr(self._stream, name)

@@ -9,16 +9,26 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from pathlib import Path
 
 #: What the terminal of the tests themselves would bring along.
 OUTER = ("COLUMNS", "LINES", "NO_COLOR", "CI")
+#: Longer than it takes until a terminal shows that something is being done.
+THINKS_SECONDS = 3
 
 
 def at_terminal(
-    *words: str, keys: str = "", columns: int = 80, code: int | None = 0, cwd: Path | None = None, **environ: str
+    *words: str,
+    keys: str = "",
+    thinks_at: str = "",
+    columns: int = 80,
+    code: int | None = 0,
+    cwd: Path | None = None,
+    **environ: str,
 ) -> str:
-    """All that `stepflow` writes to the terminal; it ends with this exit code (None: with any)."""
+    """All that `stepflow` writes to the terminal; it ends with this exit code (None: with any). Keys are typed
+    at once, or some seconds after `thinks_at` is shown."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     variables = {name: value for name, value in os.environ.items() if name not in OUTER} | {"TERM": "xterm-256color"}
@@ -31,8 +41,11 @@ def at_terminal(
         stderr=theirs,
     )
     os.close(theirs)
-    os.write(ours, keys.encode())
     written = bytearray()
+    while thinks_at.encode() not in written and (part := _read(ours)):
+        written += part
+    time.sleep(THINKS_SECONDS if thinks_at else 0)
+    os.write(ours, keys.encode())
     while part := _read(ours):
         written += part
     os.close(ours)

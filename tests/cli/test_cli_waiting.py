@@ -29,6 +29,13 @@ def test_preflight_names_the_check_that_runs(checkout: Path, slow_check: tuple[s
     assert "\x1b[2K" in said
 
 
+def test_a_question_stays_until_it_is_answered(tmp_path: Path) -> None:
+    said = at_terminal("init", "fixer", "--repo", str(tmp_path), keys="\n" * 9, thinks_at="Begin with", code=None)
+    asked = said.partition("Begin with")[2].partition("\n")[0]
+    assert "\x1b[2K" not in asked
+    assert "stepflow init" not in asked
+
+
 @pytest.mark.whole
 def test_prove_names_what_runs(checkout: Path) -> None:
     (checkout / "word").write_text("new\n")
