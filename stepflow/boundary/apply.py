@@ -49,6 +49,7 @@ from stepflow.domain.effect import (
     RemoveLabels,
     SubmitReview,
     ThreadReply,
+    text_of,
 )
 from stepflow.domain.run import FollowUp
 from stepflow.domain.text import Spent, count
@@ -79,6 +80,8 @@ class ApplyResult:
     spent: Spent | None = None
     #: Whether the run's commits are on their branch.
     is_pushed: bool = False
+    #: What GitHub did not take although its effect was applied.
+    warnings: tuple[str, ...] = ()
 
 
 def apply_effects(
@@ -114,7 +117,8 @@ def apply_effects(
                 receipt = effects.write(effect)
             except BoundaryError as exc:
                 failed = exc
-                receipt = Receipt(kind=effect.kind, status=EffectStatus.FAILED, detail=str(exc))
+                status, text = EffectStatus.FAILED, text_of(effect)
+                receipt = Receipt(kind=effect.kind, status=status, detail=str(exc), unwritten=text)
             effects.receipts[effect.kind] = receipt
             record(receipt)
             if failed:
@@ -146,6 +150,7 @@ class EffectWriter:
         self._costliest: OwnComment | None = None
         #: What all runs on the issue have cost, known once our comment was looked for.
         self.spent: Spent | None = None
+        self._warnings: list[str] = []
 
     @property
     def issue(self) -> int:
@@ -177,7 +182,8 @@ class EffectWriter:
         """The result, with what is known of the cost by now."""
         pushed = self.receipts.get(EffectKind.PUSH_BRANCH)
         is_pushed = pushed is not None and pushed.status in _WRITTEN
-        return ApplyResult(outcome=outcome, reason=reason, spent=self.spent, is_pushed=is_pushed)
+        warnings = tuple(self._warnings)
+        return ApplyResult(outcome=outcome, reason=reason, spent=self.spent, is_pushed=is_pushed, warnings=warnings)
 
     def write(self, effect: Effect) -> Receipt:  # noqa: PLR0911 - one return per effect is the table
         """Write one effect. Raises `BoundaryError`, and `Refused` when the commits may not leave."""
@@ -313,6 +319,7 @@ class EffectWriter:
             effect=effect,
             marker=self._marker(own, pull.head),
             comment=lambda text: self.write_comment(text, own, commit=pull.head),
+            warnings=self._warnings,
         ).submit()
 
     def _post_comment(self, effect: PostComment) -> Receipt:

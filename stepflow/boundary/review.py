@@ -42,6 +42,7 @@ from stepflow.domain.json import JsonObject
 from stepflow.domain.run import DiffLines, ReviewedPull
 from stepflow.domain.secrets import redact_value
 from stepflow.domain.text import code_block, code_span, count
+from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
     from stepflow.boundary.github_writer import GitHubWriter
@@ -127,13 +128,13 @@ def _find_path(comment: RequestedComment, pull: ReviewedPull) -> str:
     return next((found[0] for found in (same, alike) if len(found) == 1), comment.path)
 
 
-def join_fitting(parts: Sequence[str], limit: int) -> str:
-    """Join as many of these paragraphs as fit, and say how many do not."""
+def join_fitting(parts: Sequence[str], limit: int) -> tuple[str, Sequence[str]]:
+    """Join as many of these paragraphs as fit, say how many do not, and return those, too."""
     sizes = itertools.accumulate(len(part) + 2 for part in parts)
     fitting = sum(size <= limit for size in sizes)
-    left_out = len(parts) - fitting
-    more = [f"> {count(left_out, 'more comment')} did not fit."] if left_out else []
-    return "\n\n".join((*parts[:fitting], *more))
+    left_out = parts[fitting:]
+    more = [f"> {count(len(left_out), 'more comment')} did not fit: the job's summary has them."] if left_out else []
+    return "\n\n".join((*parts[:fitting], *more)), left_out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,11 +160,14 @@ class ReviewPlanner:
                 )
             else:
                 moved.append(f"**{requested.place}**\n\n{comment.words}")
-        own = (self._moved_text(moved), below)
+        heading = ("**On lines that the diff does not show:**",) if moved else ()
+        text, left_out = join_fitting((*heading, *moved), LONGEST_MOVED)
+        own = (text, below)
         engine = "\n\n".join(part for part in own if part)
         summary = self._filter_text(review.summary, LONGEST_TEXT - len(engine))
         body = "\n\n".join(part for part in (summary, engine) if part)
-        return SubmitReview(verdict=self._verdict(review), body=body, comments=tuple(comments))
+        rest = "\n\n".join(left_out)
+        return SubmitReview(verdict=self._verdict(review), body=body, comments=tuple(comments), left_out=rest)
 
     def _verdict(self, review: RequestedReview) -> ReviewVerdict:
         if review.verdict is ReviewVerdict.APPROVE and not self.github.review.may_approve:
@@ -205,12 +209,6 @@ class ReviewPlanner:
         known = self.tried.suggestions if self.tried else ()
         return next((each.problem for each in known if each.comment == number), _NOT_TRIED)
 
-    def _moved_text(self, moved: list[str]) -> str:
-        """Return the comments that are not on lines of the diff, as far as there is room."""
-        if not moved:
-            return ""
-        return join_fitting(("**On lines that the diff does not show:**", *moved), LONGEST_MOVED)
-
 
 def requested_review(answer: JsonObject | None, output_filter: OutputFilter) -> RequestedReview | None:
     """Return the review that a closing answer requests, without the run's secrets."""
@@ -244,6 +242,8 @@ class ReviewSubmission:
     effect: SubmitReview
     marker: Marker
     comment: Callable[[str], Comment]
+    #: What GitHub did not take although the review was written.
+    warnings: list[str]
 
     def submit(self) -> Receipt:
         """Submit the review, unless this run has, and let it replace the agent's earlier ones. Every request can be
@@ -251,6 +251,7 @@ class ReviewSubmission:
         own = self._own_reviews()
         written = next((each for each in own if self._is_of_this_run(each)), None)
         detail, earlier = "submitted", [each for each in own if each is not written]
+        left_out: Sequence[str] = ()
         if written is None:
             now = self.writer.pull_request(self.pull.number)
             if problem := self._problem(now):
@@ -270,18 +271,21 @@ class ReviewSubmission:
                 written, detail = self.writer.update_review(self.pull.number, last.id, marked), "updated"
             else:
                 try:
-                    written, detail = self._create(verdict, body, comments)
+                    written, detail, left_out = self._create(verdict, body, comments)
                 except WriteFailed as exc:
                     if exc.status not in _REFUSED:
                         raise
-                    return self._write_comment(body, comments, exc)
-        kept = self._replace([each for each in earlier if each.id != written.id], written)
+                    return self._write_comment(body, comments, exc, earlier)
+        return self._receipt(written, detail, self._replace(earlier, written), left_out)
+
+    def _receipt(self, written: Comment, detail: str, kept: str, left_out: Sequence[str]) -> Receipt:
         return Receipt(
             kind=self.effect.kind,
             status=EffectStatus.APPLIED,
             detail="; ".join(filter(None, (detail, kept))),
             url=written.url,
             number=written.id,
+            unwritten="\n\n".join(filter(None, (*left_out, self.effect.left_out))),
         )
 
     def _problem(self, now: PullRequest) -> str:
@@ -323,19 +327,23 @@ class ReviewSubmission:
                 new.append(comment)
         return new, len(self.effect.comments) - len(new)
 
-    def _create(self, verdict: ReviewVerdict, body: str, comments: Sequence[ReviewComment]) -> tuple[Review, str]:
-        """Submit the review, once more without whatever GitHub does not take of it, and say how. Raises `WriteFailed`
-        if nothing can be left out any more."""
-        lines, moved, left_out = list[str](), list[ReviewComment](), ""
+    def _create(
+        self, verdict: ReviewVerdict, body: str, comments: Sequence[ReviewComment]
+    ) -> tuple[Review, str, Sequence[str]]:
+        """Submit the review, once more without whatever GitHub does not take of it. Return it, a description, and what
+        it had no room for. Raises `WriteFailed` if nothing can be left out any more."""
+        lines, moved, detail = list[str](), list[ReviewComment](), ""
         while True:
+            parts = (body, *lines, *_in_words(moved, all_of_them=not comments))
+            text, left_out = join_fitting(parts, LONGEST_REVIEW)
             try:
-                parts = (body, *lines, *_in_words(moved, all_of_them=not comments))
-                made = self._send(verdict, join_fitting(parts, LONGEST_REVIEW), [_as_json(each) for each in comments])
+                made = self._send(verdict, text, [_as_json(each) for each in comments])
             except WriteFailed as exc:
                 if exc.status != UNPROCESSABLE or not (comments or verdict in _VERBS):
                     raise
                 if verdict in _VERBS and (not comments or _OF_VERDICT.search(exc.said)):
-                    left_out = f"; GitHub did not let it {_VERBS[verdict]} ({exc.said})"
+                    detail = f"; GitHub did not let it {_VERBS[verdict]} ({exc.said})"
+                    self.warnings.append(_NO_VERDICT.format(verdict=_VERBS[verdict], said=exc.said))
                     lines.append(f"> {_NO_VERDICT.format(verdict=_VERBS[verdict], said=self._quote(exc.said))}")
                     verdict = ReviewVerdict.COMMENT
                 else:
@@ -344,7 +352,7 @@ class ReviewSubmission:
                     moved += [each for each in comments if len(shown) == len(comments) or each not in shown]
                     comments = [each for each in comments if each not in moved]
             else:
-                return made, f"submitted ({verdict}) with {count(len(comments), 'comment')} on lines{left_out}"
+                return made, f"submitted ({verdict}) with {count(len(comments), 'comment')} on lines{detail}", left_out
 
     def _find_shown(self, comments: Sequence[ReviewComment]) -> list[ReviewComment]:
         """Return the comments on lines that GitHub itself shows; none if it does not say."""
@@ -359,21 +367,26 @@ class ReviewSubmission:
             and files[each.path].shows(each.start_line or each.line, each.line, is_new=each.side is DiffSide.RIGHT)
         ]
 
-    def _write_comment(self, body: str, comments: Sequence[ReviewComment], refused: WriteFailed) -> Receipt:
-        """Write all of a review that GitHub does not take as a comment. Raises what it said of the review if it does
-        not take the comment either."""
+    def _write_comment(
+        self, body: str, comments: Sequence[ReviewComment], refused: WriteFailed, earlier: Sequence[Review]
+    ) -> Receipt:
+        """Write all of a review that GitHub does not take as a comment, which replaces the earlier reviews. Raises what
+        GitHub said of the review if it does not take the comment either, or if a permission is missing, which somebody
+        must give."""
         line = f"> {_NO_REVIEW.format(said=self._quote(refused.said))}"
+        text, left_out = join_fitting((body, line, *_in_words(comments)), LONGEST_INSTEAD)
         try:
-            written = self.comment(join_fitting((body, line, *_in_words(comments)), LONGEST_REVIEW))
-        except WriteFailed:
-            raise refused from None
-        return Receipt(
-            kind=self.effect.kind,
-            status=EffectStatus.APPLIED,
-            detail=f"GitHub took no review ({refused.said}), so all of it is in a comment",
-            url=written.url,
-            number=written.id,
-        )
+            written = self.comment(text)
+        except WriteFailed as exc:
+            raise BoundaryError(f"{refused.message} It took no comment either: {exc.message}", hint=exc.hint) from exc
+        kept = self._replace(earlier, written)
+        if refused.status != UNPROCESSABLE:
+            raise BoundaryError(
+                f"{refused.message} All of the review is in a comment: {written.url}", hint=refused.hint
+            )
+        self.warnings.append(f"GitHub took no review, so all of it is in a comment, {written.url}: {refused.said}")
+        detail = f"GitHub took no review ({refused.said}), so all of it is in a comment"
+        return self._receipt(written, detail, kept, left_out)
 
     @staticmethod
     def _quote(said: str) -> str:
@@ -391,22 +404,22 @@ class ReviewSubmission:
             find=lambda: next((each for each in self._own_reviews() if self._is_of_this_run(each)), None),
         )
 
-    def _replace(self, earlier: Sequence[Review], newer: Review) -> str:
+    def _replace(self, earlier: Sequence[Review], newer: Comment) -> str:
         """Let earlier reviews lead to the newer one, and no longer count. Returns what could not be done."""
         problem = ""
-        for review in earlier:
+        for review in (each for each in earlier if each is not newer and each.url != newer.url):
             self._point_to(newer, review)
             if review.is_binding:
                 problem = self._dismiss(review, newer) or problem
         return problem
 
-    def _point_to(self, newer: Review, review: Review) -> None:
+    def _point_to(self, newer: Comment, review: Review) -> None:
         if (marker := read_marker(review.body)) and _REPLACED not in review.body:
             text = f"{_REPLACED}\n[A newer review]({newer.url}) replaces this one.\n\n{_fold(review.body)}"
             body = mark_comment(text, marker)
             self.writer.update_review(self.pull.number, review.id, body)
 
-    def _dismiss(self, review: Review, newer: Review) -> str:
+    def _dismiss(self, review: Review, newer: Comment) -> str:
         number = self.pull.number
         try:
             self.writer.dismiss_review(number, review.id, f"A newer review replaces it: {newer.url}")
@@ -428,8 +441,10 @@ def _in_words(comments: Sequence[ReviewComment], *, all_of_them: bool = False) -
     return (f"> {_NO_PLACES if all_of_them else _NOT_THERE}", *moved)
 
 
-#: GitHub accepts 65,536 characters; the marker needs up to 2,500.
+#: GitHub accepts 65,536 characters; the marker needs up to 2,500. Below the comment that stands for a review there is
+#: room for what ended the run.
 LONGEST_REVIEW = 62_000
+LONGEST_INSTEAD = 25_000
 
 
 def _as_json(comment: ReviewComment) -> dict[str, object]:

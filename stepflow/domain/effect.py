@@ -221,6 +221,8 @@ class SubmitReview:
     verdict: ReviewVerdict
     body: str
     comments: tuple[ReviewComment, ...] = ()
+    #: Comments for which there is no room.
+    left_out: str = ""
     kind: EffectKind = EffectKind.SUBMIT_REVIEW
 
 
@@ -293,7 +295,7 @@ class Receipt:
     """The result of one effect. `detail` is for people and `url` links to the result; both may be empty.
 
     `number` is the number of a pull request, or the id of a comment or review. `commit` is the pushed commit and
-    `branch` its destination.
+    `branch` its destination. `unwritten` is the text that GitHub did not take, which the job's summary shows.
     """
 
     kind: EffectKind
@@ -303,6 +305,7 @@ class Receipt:
     number: int | None = None
     branch: str = ""
     commit: str = ""
+    unwritten: str = ""
 
 
 def text_of(effect: Effect) -> str:
@@ -315,7 +318,7 @@ def text_of(effect: Effect) -> str:
         case SubmitReview():
             places = (describe_place(each.path, each.start_line, each.line) for each in effect.comments)
             texts = (f"{place}\n\n{each.text}" for place, each in zip(places, effect.comments, strict=True))
-            return "\n\n".join((effect.body, *texts))
+            return "\n\n".join(filter(None, (effect.body, *texts, effect.left_out)))
         case PostComment():
             return effect.body
         case CreateRelease():

@@ -153,7 +153,11 @@ class Reading:
                     self.texts[kind] = event.text
             case events.EffectApplied(kind=kind):
                 planned = self.receipts.get(kind)
-                self.receipts[kind] = replace(event.receipt, detail=event.detail or (planned.detail if planned else ""))
+                detail = event.detail or (planned.detail if planned else "")
+                self.receipts[kind] = replace(event.receipt, detail=detail, unwritten="")
+                self.texts.pop(kind, None)
+                if event.unwritten:
+                    self.texts[kind] = event.unwritten
             case _:
                 pass
 

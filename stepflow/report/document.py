@@ -24,7 +24,7 @@ SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-
 ROOT = "%SRCROOT%"
 #: Unpublished fields of the report's lists: the name of the list, the type of its items, and the fields.
 UNPUBLISHED = {
-    "effects": ("Receipt", frozenset({"number", "branch", "commit"})),
+    "effects": ("Receipt", frozenset({"number", "branch", "commit", "unwritten"})),
     "problems": ("Problem", frozenset({"column", "end_column"})),
     "images": ("IssueImage", frozenset({"data"})),
 }

@@ -45,6 +45,7 @@ from stepflow.report.wording import (
     describe_way,
     next_step,
     reached_places,
+    verb_of_text,
 )
 
 #: Effects whose text begins with a title.
@@ -280,7 +281,7 @@ def _marked_text(text: str, puts: Iterable[tuple[int, int, str]]) -> Markup:
 
 
 def _texts(report: RunReport) -> Iterator[tuple[str, str, Markup]]:
-    """Yield what a dry run did not write: the kind of effect, the title if there is one, and the rendered text."""
+    """Yield what was not written: the kind of effect, the title if there is one, and the rendered text."""
     for kind, text in report.texts.items():
         title, _, body = text.partition("\n\n") if kind in HAVE_TITLES else ("", "", text)
         yield kind, one_line(title), markdown_html(body)
@@ -344,6 +345,7 @@ def report_html(
         advice=markdown_html(f"**What to do next:** {next_step(report)}"),
         figures=figures(report),
         report=report,
+        verb_of_text=verb_of_text,
         subject=describe_subject(report),
         timeline=timeline,
         diffs_note=changed.note,

@@ -193,6 +193,8 @@ def reveal(text: str, limit: int) -> str:
 
 
 WIDTH = 400
+#: Characters of a text that is shown whole: more than one effect writes, and below what GitHub shows of a job.
+WHOLE = 400_000
 #: Leaves space for the mark at the left edge.
 FULL_WIDTH = WIDTH - 2
 
@@ -341,6 +343,7 @@ FILTERS = {
     "code_span": _finish(lambda text, limit=200: code_span(one_line(text, limit))),
     "code_cell": _finish(lambda text, limit=200: _code_cell(one_line(text, limit))),
     "dollars": _finish(lambda amount: usd(amount).lstrip("$")),
+    "whole": _finish(lambda text: code_block(cut(clean(text), WHOLE), "text")),
     "fence": _finish(lambda text, lines: fence(text, lines=lines)),
     "output": _finish(lambda text, lines: code_block("\n".join(telling_lines(text, lines)), "text")),
     "figure": _finish(format),

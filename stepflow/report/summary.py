@@ -54,6 +54,7 @@ from stepflow.report.wording import (
     describe_way,
     next_step,
     reached_places,
+    verb_of_text,
 )
 
 R = TypeVar("R")
@@ -283,6 +284,7 @@ def job_summary(report: RunReport, agent: AgentDefinition | None = None, *, limi
         "summary.md.j2",
         **_shared_values(report),
         tag=FILTERS["code"],
+        verb_of_text=verb_of_text,
         verified=verification(report),
         has_agent=agent is not None,
         picture=_picture(report, agent) if agent else "",

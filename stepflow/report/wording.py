@@ -253,6 +253,12 @@ def next_step(report: RunReport) -> str:  # noqa: PLR0911 - one return per endin
     return "Review what was written to GitHub; the list of effects leads there."
 
 
+def verb_of_text(report: RunReport, kind: str) -> str:
+    """Say of a text that was not written what its effect has to do with it."""
+    is_planned = any(each.kind == kind and each.status is EffectStatus.PLANNED for each in report.effects)
+    return "would write" if is_planned else "could not write"
+
+
 #: What changes after a request that the service refused.
 REMEDIES: Mapping[Remedy, str] = {
     Remedy.ASK_IN_WORDS: "answers are requested with the schema in words",

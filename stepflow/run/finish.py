@@ -378,6 +378,8 @@ def _apply(run: Run, plan: Plan, completed: Ending) -> tuple[Ending, bool]:
         confirmed += done
         applied = apply_effects(plan, writer=writer, pusher=_pusher(run, writer), record=record, done=done)
     _report_issue_cost(run, applied.spent)
+    for warning in applied.warnings:
+        run.note("warning", f"[Boundary] {warning}")
     if applied.outcome is Outcome.COMPLETED:
         run.note("info", "[Boundary] applied")
         return replace(completed, confirmed=tuple(confirmed)), applied.is_pushed

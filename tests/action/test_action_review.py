@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.action.follow_up_world import before_last
 from tests.action.killed import KILLED, Nursery
 from tests.action.review_world import Change, labeled, let_review, move_base, propose, pull, push, review
 from tests.action.test_action_killed import FULL
@@ -194,6 +195,37 @@ def test_a_second_push_gets_what_is_new(reviewing: World) -> None:
     assert second["commit"] == reviewing.branches()["topic"]
     assert [thread["path"] for thread in reviewing.github.state.threads] == ["long.txt", "long.txt"]
     assert bodies(reviewing)[1] == "And this."
+
+
+@pytest.mark.whole
+def test_where_actions_may_not_approve_the_run_completes_with_a_review_that_comments(world: World) -> None:
+    def allow(agent: dict[str, Any]) -> None:
+        agent["runner"]["integrations"]["github"]["review"] = {"mayApprove": True}
+
+    let_try(world)
+    world.edit("agent.json", allow)
+    move_base(world, {"long.txt": TEXT})
+    world.github.state.may_approve = False
+    done = run(world, propose(world, {"long.txt": TWENTY}), on(20), verdict="approve")
+    (made,) = world.github.state.reviews
+    assert (made["state"], places(world)) == ("COMMENTED", [("long.txt", 20)])
+    for said in (done.log, done.summary, made["body"]):
+        assert "GitHub Actions is not permitted to approve pull requests." in said
+
+
+@pytest.mark.whole
+def test_findings_on_a_locked_pull_request_are_in_the_summary_of_the_job(reviewing: World) -> None:
+    number = propose(reviewing, {"long.txt": TWENTY})
+    event = labeled(reviewing, number)
+    replies = before_last(reviewing, says(on(20)), lambda world: world.github.state.locked.add(number))
+    done = review(reviewing, event, replies)
+    assert (done.outputs["outcome"], done.exit_code) == ("boundary_failed", 1), done.log
+    assert reviewing.github.state.reviews == reviewing.comments() == []
+    assert "lock prevents review" in done.outputs["reason"]
+    assert "unlock it" in done.outputs["reason"]
+    kept = done.summary.partition("could not write</summary>")[2]
+    for words in ("I looked at it.", "`long.txt:20`", "This counts twice."):
+        assert words in kept
 
 
 @pytest.mark.whole

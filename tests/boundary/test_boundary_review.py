@@ -435,13 +435,17 @@ def test_findings_are_in_a_comment_where_github_takes_no_review(
     answer = review(on(20), on(19, "And this.", suggestion="x"), verdict=verdict)
     given: dict[str, Any] = {"tried": offered(1), "review": {"mayApprove": True}}
     applied, (receipt,) = submit(pull(repository), answer, writer, **given)
-    assert applied.outcome is Outcome.COMPLETED
+    # A permission that is missing must be given, so the run is not complete.
+    assert applied.outcome is (Outcome.COMPLETED if status == 422 else Outcome.BOUNDARY_FAILED)
     (comment,) = github.state.comments
     assert github.state.reviews == []
     for words in ("I looked at it.", "**`a.py:20`**\n\nThis counts twice.", "**`a.py:19`**\n\nAnd this.", said):
         assert words in comment["body"]
     assert "```suggestion" not in comment["body"]
-    assert "all of it is in a comment" in receipt.detail
+    told = " ".join(applied.warnings) if status == 422 else applied.reason
+    assert said in told
+    assert f"#issuecomment-{comment['id']}" in told
+    assert "in a comment" in receipt.detail
     # The next run says it in the same comment.
     submit(pull(repository), answer, writer, run_id="run-2", **given)
     assert len(github.state.comments) == 1
@@ -451,10 +455,39 @@ def test_a_review_that_cannot_be_written_anywhere_fails_with_what_github_said_of
     github: GitHubServer, writer: GitHubWriter, repository: Path
 ) -> None:
     github.state.locked.add(8)
-    github.fail("POST", "/reviews$", 422, "lock prevents review", times=9)
-    applied, _ = submit(pull(repository), review(on(20)), writer)
+    applied, (receipt,) = submit(pull(repository), review(on(20)), writer)
     assert applied.outcome is Outcome.BOUNDARY_FAILED
     assert "lock prevents review" in applied.reason
+    assert "unlock it" in applied.reason
+    assert "`a.py:20`\n\nThis counts twice." in receipt.unwritten
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_comments_for_which_there_is_no_room_are_kept_for_the_summary_of_the_job(
+    github: GitHubServer, writer: GitHubWriter, repository: Path, refused: bool
+) -> None:
+    github.fail("GET", "/pulls/8/files$", 403)
+    if refused:
+        github.fail("POST", "/reviews$", 422, "User can only have one pending review per pull request", times=9)
+    comments = [on(number, f"Finding {number}: {'x' * 7_000}") for number in range(1, 21)]
+    far = [on(20, f"Far {number}: {'x' * 7_000}", path="gone.py") for number in range(1, 11)]
+    applied, (receipt,) = submit(pull(repository, files=WIDE), review(*comments, *far), writer)
+    assert applied.outcome is Outcome.COMPLETED
+    (made,) = github.state.comments if refused else github.state.reviews
+    for words in (*(f"Finding {number}:" for number in range(1, 21)), *(f"Far {number}:" for number in range(1, 11))):
+        assert (words in made["body"]) is not (words in receipt.unwritten), words
+    assert "the job's summary has them" in made["body"]
+
+
+def test_a_comment_in_the_place_of_a_review_replaces_the_earlier_reviews(
+    github: GitHubServer, writer: GitHubWriter, repository: Path
+) -> None:
+    submit(pull(repository), review(on(20), verdict="request_changes"), writer)
+    github.fail("POST", "/reviews$", 422, "User can only have one pending review per pull request", times=9)
+    submit(pull(repository), review(on(19)), writer, run_id="run-2")
+    (comment,), (earlier,) = github.state.comments, github.state.reviews
+    assert earlier["state"] == "DISMISSED"
+    assert f"#issuecomment-{comment['id']}" in earlier["body"]
 
 
 def test_where_github_takes_no_place_the_summary_has_every_comment(

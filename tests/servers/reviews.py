@@ -51,6 +51,8 @@ class ReviewEndpoints:
     def create_review(self, number: str) -> tuple[int, Any]:
         pull, given, viewer = self._pull(int(number)), self._body, self._state.viewer[0]
         event = given["event"]
+        if pull["number"] in self._state.locked:
+            raise Answer(422, "Unprocessable Entity", ["lock prevents review"])
         if pull["login"] == viewer and event != "COMMENT":
             what = "approve" if event == "APPROVE" else "request changes on"
             raise Answer(422, "Unprocessable Entity", [f"Can not {what} your own pull request"])
