@@ -7,6 +7,7 @@ import os
 import secrets
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -46,6 +47,7 @@ from stepflow.run.start.event import read_event, read_event_file
 from stepflow.run.start.input_values import in_dashes
 from stepflow.run.start.inputs import Inputs, read_inputs
 from stepflow.run.start.policy import VARIABLE
+from stepflow.run.start.server import VARIABLES, host_of, read_addresses
 from stepflow.run.start.trigger import ApprovalReply, Trigger, issue_of
 from stepflow.run.workspace import bring_back, bundle_of, open_workspace
 from stepflow.sandbox.environment import user_programs
@@ -265,10 +267,32 @@ def _resumed_request(folder: Path, started: RunStarted, programs: tuple[Path, ..
     secrets = {name: os.environ[variable] for name, variable in SECRETS.items() if os.environ.get(variable)}
     known = {in_dashes(name) for name in Inputs.model_fields}
     options = {name: value for name, value in started.options.items() if value is not None and name in known}
+    _demand_server_of_job(folder, options)
     policy = os.environ.get(VARIABLE, "")
-    given = {**options, **secrets, "policy": policy, "run-folder": "", "resume": str(folder)}
+    given = {
+        **read_addresses(os.environ, {}),
+        **options,
+        **secrets,
+        "policy": policy,
+        "run-folder": "",
+        "resume": str(folder),
+    }
     request = request_of(read_inputs(given), root, trigger=_resumed_trigger(started), programs=programs)
     return replace(request, repository=started.repository)
+
+
+def _demand_server_of_job(folder: Path, options: Mapping[str, object]) -> None:
+    """Raises `InputError` if the run's server is not that of the job: a run folder may be forged, and the job's token
+    is for the job's server alone."""
+    for name, variable in VARIABLES.items():
+        given, of_job = str(options.get(name) or ""), os.environ.get(variable, "")
+        if given and of_job and given.rstrip("/") != of_job.rstrip("/"):
+            raise InputError(
+                f"The run in {folder} is of the server {host_of(given)}, and {variable} names {host_of(of_job)}, which "
+                "the token is for.",
+                hint=f"Resume it in a job of {host_of(given)}. At a terminal, set {variable} to the server of the run, "
+                "with a token of that server.",
+            )
 
 
 def _resumed_trigger(started: RunStarted) -> Trigger:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,25 @@ def test_a_run_goes_on_with_its_own_options_and_a_complete_one_is_only_told_of(
     assert "nothing to resume" in capsys.readouterr().out
     assert json.loads(left.read_text())["outcome"] == "completed"
     assert run.journal.read_bytes() == before
+
+
+def test_a_run_of_another_server_than_the_jobs_gets_no_token(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run.of(tmp_path)
+    assert run.play(stop_after=("routed", 1)) is None
+    before = run.journal.read_bytes()
+    monkeypatch.setenv("GITHUB_API_URL", "https://github.example/api/v3")
+    monkeypatch.setenv("GITHUB_SERVER_URL", "https://github.example")
+    text = run.journal.read_text()
+    elsewhere, changed = re.subn(r'("github-(?:api|server)-url":) ?"[^"]*"', r'\1"https://evil.example"', text)
+    assert changed
+    run.journal.write_text(elsewhere)
+    assert main(["resume", str(run.folder)]) == 2
+    said = capsys.readouterr().err
+    assert "is of the server evil.example" in said
+    assert "names github.example" in said
+    run.journal.write_bytes(before)
 
 
 def test_a_folder_without_a_run_and_a_repository_that_is_gone_exit_with_2(
