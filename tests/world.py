@@ -83,6 +83,19 @@ class World:
             return self.script(body)
         return next(self.script, Failure(status=400, message="the script has no more turns"))
 
+    def rename(self, name: str = "o/new", *, taken: bool = False) -> None:
+        """The repository gets another name or owner. Git finds it there, and the old name leads there; or it is `taken`
+        by somebody else's new repository."""
+        self.github.state.renamed_to, self.github.state.name_is_taken = name, taken
+        now = self.git_server.root / f"{name}.git"
+        now.parent.mkdir(exist_ok=True)
+        now.symlink_to(self.served)
+        if taken:
+            self.git_server.fail(r"^/o/r\.git/", 404, times=99)
+        else:
+            address = f"{self.git_server.url}/{name}.git/info/refs"
+            self.git_server.fail(r"^/o/r\.git/", 301, times=99, headers=(("Location", address),))
+
     def check_out_again(self) -> None:
         """Let the checkout be as a new job finds it: at the commit of the default branch, which the server has."""
         git("reset", "--quiet", "--hard", self.branches()["main"], cwd=self.checkout)

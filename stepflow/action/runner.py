@@ -61,6 +61,8 @@ class Runner:
     event: JsonObject
     actor: str
     repository: str
+    #: It stays the same when the repository is renamed; None if unknown.
+    repository_id: int | None
     job_url: str
     run_id: str
     workspace: Path
@@ -93,6 +95,7 @@ def read_runner(environ: MutableMapping[str, str]) -> Runner:
         event=read_event_file(environ.get("GITHUB_EVENT_PATH", ""), named_by="GITHUB_EVENT_PATH"),
         actor=environ.get("GITHUB_TRIGGERING_ACTOR") or environ.get("GITHUB_ACTOR", ""),
         repository=_repository(environ.get("GITHUB_REPOSITORY", "")),
+        repository_id=int(number) if (number := environ.get("GITHUB_REPOSITORY_ID", "")).isdecimal() else None,
         job_url=_job_url(environ),
         run_id="-".join((environ.get("GITHUB_RUN_ID") or "local", environ.get("GITHUB_RUN_ATTEMPT") or "1")),
         workspace=Path(environ.get("GITHUB_WORKSPACE") or "."),
@@ -215,6 +218,7 @@ def make_request(runner: Runner, trigger: Trigger) -> RunRequest:
         folder=folder.resolve(),
         host_folder=_on_host(folder, runner),
         repository=runner.repository,
+        repository_id=runner.repository_id or read_event(runner.event).repository.id,
         job_url=runner.job_url,
         environment=runner.environment,
         withheld=runner.withheld,

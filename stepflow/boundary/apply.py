@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 from urllib.parse import quote
 
 from stepflow.boundary.bundle_push import BundlePush, Pushed
+from stepflow.boundary.git import GitFailed
 from stepflow.boundary.github_failures import FORBIDDEN, NOT_FOUND, UNPROCESSABLE, WriteFailed
 from stepflow.boundary.github_types import Comment, PullRequest, Release, ReviewThread
 from stepflow.boundary.own_texts import (
@@ -33,6 +34,7 @@ from stepflow.boundary.own_texts import (
 )
 from stepflow.boundary.review import ReviewSubmission
 from stepflow.boundary.settings import Plan, Refused, check_actor
+from stepflow.domain.agent.agent_settings import IssueContext
 from stepflow.domain.effect import (
     AddLabels,
     AnswerThreads,
@@ -101,6 +103,7 @@ def apply_effects(
         return effects.result(Outcome.COMPLETED)
     doing = "Nothing was written, because GitHub could not be asked who may write"
     try:
+        effects.follow_repository()
         if refusal := check_actor(writer, plan.settings):
             return effects.result(Outcome.REFUSED, refusal)
         was_closed = False
@@ -222,9 +225,35 @@ class EffectWriter:
         self.spent = before + whole_cost(self._costliest, run=plan.run_id, cost=plan.cost)
         return find_own_comment(comments, viewer, agent=plan.agent, issue=self.issue)
 
-    def push(self, pusher: BundlePush, effect: PushBranch) -> Pushed:
-        """Push the run's commits, unless the branch has them already."""
-        author = self._writer.viewer()
+    def follow_repository(self, *, has_moved: bool = False) -> bool:
+        """Find the repository of the run by its id, or by its name if git says that it `has_moved`, and turn to its
+        present name. Returns whether that is another one than before."""
+        settings = self._plan.settings
+        if settings.repository_id is None and not has_moved:
+            return False
+        name = self._writer.locate(settings.repository_id).full_name
+        if name.casefold() == settings.repository.casefold():
+            return False
+        self._plan = replace(self._plan, settings=replace(settings, repository=name))
+        if self._pusher:
+            self._pusher = replace(self._pusher, remote=self._pusher.remote.moved_to(name))
+        self._warnings.append(f"{settings.repository} is called {name} now, and the run has written there.")
+        return True
+
+    def push(self, effect: PushBranch) -> Pushed:
+        """Push the run's commits, unless the branch has them already. Git follows no redirect with a token, so GitHub's
+        API is asked for the repository's present address."""
+        try:
+            return self._push(effect)
+        except GitFailed as exc:
+            if not exc.moved or not self.follow_repository(has_moved=True):
+                raise
+        return self._push(effect)
+
+    def _push(self, effect: PushBranch) -> Pushed:
+        pusher, author = self._pusher, self._writer.viewer()
+        if pusher is None:
+            raise BoundaryError("The plan pushes a branch, but no commits were handed over.")
         return self._retry_policy.repeat(
             lambda: pusher.push(effect.branch, author=author, fast_forward=effect.fast_forward)
         )
@@ -255,11 +284,9 @@ class EffectWriter:
         return today(self._retry_policy.clock)
 
     def _push_branch(self, effect: PushBranch) -> Receipt:
-        if self._pusher is None:
-            raise BoundaryError("The plan pushes a branch, but no commits were handed over.")
         if self._plan.follow_up:
             self._demand_open(self._plan.follow_up)
-        pushed = self.push(self._pusher, effect)
+        pushed = self.push(effect)
         receipt = _confirm(
             effect,
             f"{pushed.branch} ({pushed.note})" if pushed.note else pushed.branch,
@@ -403,8 +430,22 @@ class EffectWriter:
         present = self._labels()
         if not (wanted := tuple(label for label in effect.labels if label.casefold() not in present)):
             return _skip(effect, f"already there: {', '.join(effect.labels)}")
+        if gone := self._unknown_labels(wanted):
+            names = ", ".join(f"`{label}`" for label in gone)
+            self._warnings.append(f"{names} not added: the repository has no such label (any more).")
+            if not (wanted := tuple(label for label in wanted if label not in gone)):
+                return _skip(effect, f"not in the repository: {', '.join(gone)}")
         self._writer.add_labels(self.issue, wanted)
         return _confirm(effect, ", ".join(wanted))
+
+    def _unknown_labels(self, wanted: Sequence[str]) -> tuple[str, ...]:
+        """Return the labels that the repository does not have, of an agent that chooses from those it has: GitHub would
+        create them. The ones in the agent's definition may be new."""
+        github = self._plan.github
+        if IssueContext.LABELS not in github.context:
+            return ()
+        known = {label.casefold() for label in (*github.labels.completion.add, *self._writer.labels())}
+        return tuple(label for label in wanted if label.casefold() not in known)
 
     def _remove_labels(self, effect: RemoveLabels) -> Receipt:
         """Take off the labels that are there."""

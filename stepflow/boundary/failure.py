@@ -101,11 +101,12 @@ def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush |
     pushed: Pushed | None = None
     work_note = url = ""
     try:
+        effects.follow_repository()
         if refusal := check_actor(writer, settings):
             return FailureReport(detail=refusal)
         if pusher:
             try:
-                pushed = effects.push(pusher, PushBranch(branch=run.branch))
+                pushed = effects.push(PushBranch(branch=run.branch))
                 work_note = f"The unfinished work is kept on the branch `{pushed.branch}`."
             except BoundaryError as exc:
                 work_note = f"The unfinished work could not be kept on a branch: {exc}"

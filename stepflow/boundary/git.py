@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Protocol
 from urllib.parse import urlsplit
@@ -78,7 +78,6 @@ _ABSENT = (
     "The repository does not exist (any more), or the token may not see it: check `github-server-url`, and that "
     "`github-token` is for this repository."
 )
-_ARCHIVED = "This repository was archived"
 #: Git must not follow a redirect with a credential.
 _MOVED = (
     "The repository has another address now: start the run by a new event, since running a job again keeps the old "
@@ -156,8 +155,6 @@ def _hint(command: str, failed: GitFailed, written: str, rejected: Sequence[str]
     if failed.denied and failed.status != FORBIDDEN:
         return _REFUSED_LOGIN
     if failed.denied:
-        if by_server.startswith(_ARCHIVED):
-            return "The repository is archived, so nobody can write to it."
         what = "push" if command == "push" else "read the repository"
         return f"The token may not {what}: the job needs `contents: write`."
     return _ABSENT if failed.status == NOT_FOUND else ""
@@ -219,6 +216,10 @@ class Remote:
     token: str = field(repr=False)
     redactor: Redactor = field(default_factory=Redactor)
     connection: Connection = DIRECT
+
+    def moved_to(self, repository: str) -> Remote:
+        """Return the same server's repository of this name."""
+        return replace(self, url=f"{self.url.rsplit('/', 2)[0]}/{repository}.git")
 
     @property
     def header(self) -> str:

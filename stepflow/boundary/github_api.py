@@ -18,6 +18,7 @@ from stepflow.boundary.github_failures import (
     ISSUE_LIST,
     NOT_FOUND,
     PULL_REQUEST,
+    REPOSITORY,
     WORKFLOW_RUN,
     AnswerFailed,
     ReadSubject,
@@ -98,6 +99,20 @@ class GitHub:
         """The repository's present name, also when it was renamed."""
         return self._read_repository().full_name
 
+    def locate(self, number: int | None) -> GitHubRepository:
+        """The repository under its present name, which is used from now on. It is the one with this id, if that is
+        known: its name at the start of the job may be somebody else's by now."""
+        path = "" if number is None else self._client.url_of(number)
+        found = self._get("find the repository", GitHubRepository, path, REPOSITORY)
+        self._repository = found.full_name
+        self._client.turn_to(found.full_name)
+        return found
+
+    def has_had(self, name: str) -> bool:
+        """Whether a name is the repository's, or was, and still leads to it."""
+        number = self._read_repository().id
+        return self._read("find a repository", lambda: self._client.id_behind(name)) == number
+
     def default_branch(self) -> str:
         """The repository's default branch."""
         return self._read_repository().default_branch
@@ -121,6 +136,10 @@ class GitHub:
     def issue(self, number: int) -> IssueNow:
         """The issue, or the pull request of this number, now."""
         return self._get("read the issue", IssueNow, f"/issues/{number}")
+
+    def labels(self) -> dict[str, str]:
+        """The description of each label of the repository, empty where it has none."""
+        return {label.name: label.description for label in self._list("list the labels", Label, "/labels")}
 
     def comments(self, number: int) -> tuple[Comment, ...]:
         """All comments of an issue, oldest first."""
@@ -260,10 +279,6 @@ class GitHubReader(GitHub):
     def spent(self, number: int, *, run: str) -> Spent:
         """What all other runs on the issue have cost, as far as this token's own account wrote their comments."""
         return spent_on_issue(self.comments(number), self.viewer(), issue=number, run=run)
-
-    def labels(self) -> dict[str, str]:
-        """The description of each label of the repository, empty where it has none."""
-        return {label.name: label.description for label in self._list("list the labels", Label, "/labels")}
 
     def demands_signatures(self, branch: str) -> bool:
         """Whether a rule lets only signed commits onto a branch of this name, which need not exist. Empty means the

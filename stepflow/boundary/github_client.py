@@ -64,6 +64,7 @@ _GRAPHQL_STATUS = {
     "RATE_LIMIT": TOO_MANY,
     "RATE_LIMITED": TOO_MANY,
     "UNPROCESSABLE": UNPROCESSABLE,
+    "BRANCH_PROTECTION_RULE_VIOLATION": UNPROCESSABLE,
     "INTERNAL": SERVER_ERRORS,
     "SERVICE_UNAVAILABLE": SERVER_ERRORS,
 }
@@ -149,6 +150,29 @@ class GitHubClient:
         self._repository = f"/repos/{repository}"
         #: Whether an answer said that the repository now has another name or owner.
         self.has_moved = False
+
+    def turn_to(self, repository: str) -> None:
+        """Use this name of the repository from now on."""
+        self._repository = f"/repos/{repository}"
+
+    def url_of(self, number: int) -> str:
+        """Return the address of a repository by its id, which no renaming and no transfer changes."""
+        return f"{self._base.geturl()}/repositories/{number}"
+
+    def id_behind(self, name: str) -> int | None:
+        """Return the id of the repository to which a name leads, its own or a former one; None for no repository."""
+        try:
+            _, data = self.ask("GET", f"{self._base.geturl()}/repos/{name}")
+        except Redirected as moved:
+            parts = split_url(moved.location)
+            path = parts.path.removeprefix(self._base.path)
+            number = re.fullmatch(r"/repositories/(\d+)", path)
+            return int(number[1]) if number and (not parts.netloc or self._is_own(parts)) else None
+        except AnswerFailed as exc:
+            if exc.status != NOT_FOUND:
+                raise
+            return None
+        return pydantic.TypeAdapter(int).validate_python(data.get("id"))
 
     @property
     def search_url(self) -> str:

@@ -52,7 +52,6 @@ _TURNED_OFF = (
 _MESSAGE_HINTS = {
     (FORBIDDEN, "Unable to create comment because issue is locked."): "The issue is locked: unlock it, then start the "
     "run again.",
-    (FORBIDDEN, "Repository was archived so is read-only."): "The repository is archived, so nobody can write to it.",
     (
         GONE,
         "This issue was deleted",
@@ -60,8 +59,10 @@ _MESSAGE_HINTS = {
     (GONE, "Issues are disabled for this repo"): _TURNED_OFF,
     (GONE, "Issues has been disabled in this repository."): _TURNED_OFF,
 }
+UNARCHIVE = "Unarchive it (Settings → General → Danger Zone), then start the agent again."
 #: What organizations and GitHub refuse, whatever the token's permissions are, by words of the answer.
 _POLICIES = (
+    (re.compile(r"archived so (?:it )?is read-only", re.IGNORECASE), f"The repository is archived. {UNARCHIVE}"),
     (
         re.compile(r"SAML", re.IGNORECASE),
         "The organization requires SAML single sign-on: authorize the token for it (Settings → Developer settings → "
@@ -121,6 +122,10 @@ _READ_HINTS = {
 _NO_LIST = (
     "The repository cannot be seen, or has no issues: pass `read-token: ${{ github.token }}` and give the job the "
     "permission `issues: read`."
+)
+_NO_REPOSITORY = (
+    "The repository cannot be seen with this token: pass `read-token: ${{ github.token }}` and give the job the "
+    "permission `contents: read`."
 )
 
 
@@ -236,6 +241,7 @@ class ReadSubject:
 ISSUE, ISSUE_LIST = ReadSubject("issue", "issues"), ReadSubject("issue", "issues", missing=_NO_LIST)
 PULL_REQUEST = ReadSubject("pull request", "pull-requests")
 WORKFLOW_RUN = ReadSubject("run or job", "actions")
+REPOSITORY = ReadSubject("repository", "contents", missing=_NO_REPOSITORY)
 ARTIFACT = ReadSubject("artifact", "actions")
 BRANCH = ReadSubject("branch", "contents")
 #: Where a token can be authorized, in the header `X-GitHub-SSO`.

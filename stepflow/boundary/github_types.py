@@ -77,9 +77,12 @@ class Account(Answer):
 class GitHubRepository(Answer):
     """A repository under its present name."""
 
+    id: int
     node_id: str
-    full_name: str
+    full_name: str = Field(pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")
     default_branch: str
+    #: Nobody can write to it then.
+    archived: bool = False
 
 
 class CommitNow(Answer):

@@ -54,6 +54,8 @@ class BoundarySettings:
     repository: str
     actor: str
     actor_is_bot: bool = False
+    #: The repository's id, which stays the same when it is renamed; None if unknown.
+    repository_id: int | None = None
     server_url: str = "https://github.com"
     trigger_labels: tuple[str, ...] = ("agent:*",)
     #: The label that started this run, if one did.

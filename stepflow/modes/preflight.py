@@ -27,7 +27,7 @@ from stepflow.report.wording import describe_hosts
 from stepflow.run.caps import check_counted_runs
 from stepflow.run.clock import Cancellation
 from stepflow.run.ending import outcome_of
-from stepflow.run.issue import issue_number
+from stepflow.run.issue import follow_repository, issue_number
 from stepflow.run.prepare import describe_connections, load_requested, open_anthropic, scenario_of, unset_variables
 from stepflow.run.readiness import (
     CHECKS,
@@ -112,6 +112,9 @@ def _checks(request: RunRequest, cancellation: Cancellation, note: Callable[[str
         else:
             yield from guard_rows(_BASE, lambda: _base(request, agent, cancellation, note))
     with cancellation.obeyed():
+        # A run asks before anything else, and the rows about GitHub say why nobody answers.
+        with suppress(StepflowError):
+            request = follow_repository(request)
         yield from _ready(request, agent) if agent else ()
         yield from guard_rows("boundary", lambda: _boundary(request))
         yield from github_checks(request, agent)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.settings import branch_of, check_actor
+from stepflow.domain.agent.agent_settings import IssueContext
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.reports.report import PreflightCheck
 from stepflow.domain.run import label_of
@@ -51,7 +53,9 @@ def _read(request: RunRequest, agent: AgentDefinition | None, token: str) -> Ite
     held = f"{request.trigger.actor} has `{request.inputs.start.min_permission}` or more"
     yield failed_row("actor", refusal, Outcome.REFUSED) if refusal else ok("actor", held)
     yield from issue
-    yield _labels(request, agent, {name.casefold() for name in there})
+    known = {name.casefold() for name in there}
+    yield _labels(request, agent, known)
+    yield from _choices(request, agent, known) if agent else ()
     yield from signatures
 
 
@@ -87,6 +91,15 @@ def _labels(request: RunRequest, agent: AgentDefinition | None, there: set[str])
     if missing := [name for name in wanted if name.casefold() not in there]:
         return warning("labels", f"not in the repository, see {_address(request)}/labels: {', '.join(missing)}")
     return ok("labels", f"there: {', '.join(wanted)}")
+
+
+def _choices(request: RunRequest, agent: AgentDefinition, there: set[str]) -> Iterator[PreflightCheck]:
+    """Name the labels that an agent may choose from those of the repository, where none of this name is."""
+    github = agent.github
+    allowed = github.allowed_labels or () if IssueContext.LABELS in github.context else ()
+    if missing := [glob for glob in allowed if not any(fnmatchcase(name, glob.casefold()) for name in there)]:
+        where = f"not in the repository, see {_address(request)}/labels, so the agent never adds them"
+        yield warning("allowedLabels", f"{where}: {', '.join(missing)}")
 
 
 def _address(request: RunRequest) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -48,6 +49,7 @@ LARGEST = {JOURNAL: 500_000_000, STATEMENT: 20_000_000}
 #: The inputs that decide what an agent's definition is.
 _OF_DEFINITION = ("agent", "allow", "checks", "prove", "working-directory")
 _CHUNK = 1024 * 1024
+_NAME = re.compile(r"[A-Za-z0-9._-]+/[A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +184,7 @@ class _Case:
             problem = f"{server} is a GitHub Enterprise Server, where GitHub signs nothing"
             evidence.add(SIGNATURE, problem, fine="", hint="Add --unsigned to check everything else.")
             return ""
-        words = ["--repo", self.request.repository, "--signer-workflow", f"{self.host}/{asked.signer}"]
+        words = ["--repo", self._name_in(derived), "--signer-workflow", f"{self.host}/{asked.signer}"]
         words += ["--predicate-type", PREDICATE_TYPE, *(["--bundle", str(asked.bundle)] if asked.bundle else [])]
         words += ["--custom-trusted-root", str(asked.trusted_root)] if asked.trusted_root else []
         try:
@@ -200,7 +202,7 @@ class _Case:
         return ""
 
     def _signature_problem(self, signed: SignedStatement, derived: JsonObject) -> str:
-        address = f"https://{self.host}/{self.request.repository}"
+        address = f"https://{self.host}/{self._name_in(derived)}"
         branch = f"refs/heads/{self.reader.default_branch()}"
         signer, _, _ = signed.signer.rpartition("@")
         if signed.source.casefold() != address.casefold():
@@ -213,12 +215,19 @@ class _Case:
             return f"what was signed differs from what the journal says: {name_some(differing)}"
         return ""
 
+    def _name_in(self, derived: JsonObject) -> str:
+        """Return the repository's name as the statement has it, if GitHub leads from that to the repository, which was
+        renamed or transferred since. Otherwise return its present name."""
+        present, said = self.request.repository, str(value_at(derived, f"predicate.{_FACTS['repository']}"))
+        is_former = said.casefold() != present.casefold() and _NAME.fullmatch(said) and self.reader.has_had(said)
+        return said if is_former else present
+
     def _check_subject(self, evidence: _Evidence, derived: JsonObject) -> None:
         """Check that the statement is about this pull request, as it is on GitHub."""
         said = {name: value_at(derived, f"predicate.{path}") for name, path in _FACTS.items()}
         pull, expected = self.pull, self.request.repository
         now = {
-            "repository": (str(said["repository"]).casefold(), expected.casefold()),
+            "repository": (str(said["repository"]).casefold(), self._name_in(derived).casefold()),
             # Where the token could not open one, a person did.
             "pull request": (said["number"] or pull.number, pull.number),
             "branch": (said["branch"], pull.head),

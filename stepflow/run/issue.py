@@ -70,6 +70,18 @@ def issue_number(request: RunRequest, scenario: Scenario | None) -> int | None:
     return scenario.issue.number if scenario and scenario.issue else None
 
 
+def follow_repository(request: RunRequest) -> RunRequest:
+    """Return the request for the repository under its present name, which it may have got after the event, with the
+    facts that decide whether a run can write there. Without `read-token` nobody is asked."""
+    token = request.inputs.read_token
+    if token is None or not request.repository:
+        return request
+    with closing(github_reader(request, token.get_secret_value())) as reader, refused_if_silent():
+        found = reader.locate(request.repository_id)
+    trigger = replace(request.trigger, archived=found.archived)
+    return replace(request, repository=found.full_name, trigger=trigger)
+
+
 def read_subject(request: RunRequest, scenario: Scenario | None) -> Subject:
     """Read everything about the issue that the inputs give access to.
 

@@ -35,6 +35,7 @@ from stepflow.run.caps import check_caps
 from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.issue import (
     Subject,
+    follow_repository,
     issue_number,
     issue_text,
     join_texts,
@@ -248,6 +249,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             model = ScriptedModel(scenario, position=resumed_run.position(scenario) if resumed_run else None)
         else:
             model = opened.enter_context(open_anthropic(request))
+        request = follow_repository(request)
         if resumed_run:
             # A resumed run keeps the text and images that the model saw at first.
             context, images = SanitizedText(text=resumed_run.started.context_text), resumed_run.images

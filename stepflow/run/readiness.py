@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path, PurePath
 
 from stepflow.boundary.git import check_server
+from stepflow.boundary.github_failures import UNARCHIVE
 from stepflow.boundary.settings import branch_of, branch_problem
 from stepflow.definition.agent import find_effort_misfit
 from stepflow.definition.builtin import PREFIX, READ_ONLY
@@ -156,6 +157,19 @@ def _check_space(request: RunRequest, _agent: AgentDefinition) -> tuple[str, ...
     return ()
 
 
+def check_archived(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
+    """Nobody can write to an archived repository."""
+    writes = request.inputs.boundary is BoundaryMode.GITHUB and agent.github.enabled
+    if not writes or request.trigger.archived is None:
+        return None
+    if request.trigger.archived:
+        raise InputError(
+            f"The repository {request.repository} is archived, so nothing can be written to it.",
+            hint=UNARCHIVE,
+        )
+    return ()
+
+
 def check_issue(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
     """Only people with write access can comment on a locked issue, and the job's token is not one of them."""
     number, comments = request.trigger.issue_number, agent.github.comments
@@ -237,6 +251,7 @@ CHECKS: Mapping[str, Check] = {
     "local branch": _check_local_branch,
     "git filters": _check_filters,
     "disk": _check_space,
+    "archive": check_archived,
     "issue": check_issue,
     "ci-workflow": _check_ci_workflow,
     "git server": _check_server,

@@ -56,6 +56,7 @@ class RunRequest:
     host_folder: str = ""
     #: `owner/name`; empty when unknown.
     repository: str = ""
+    repository_id: int | None = None
     #: Address of the job; empty when unknown.
     job_url: str = ""
     #: The variables that the input `pass-env` may name.
@@ -480,6 +481,7 @@ def boundary_settings(request: RunRequest) -> BoundarySettings:
     inputs, trigger = request.inputs, request.trigger
     return BoundarySettings(
         repository=request.repository,
+        repository_id=request.repository_id,
         actor=trigger.actor,
         actor_is_bot=trigger.actor_is_bot,
         server_url=inputs.github_server_url,

@@ -53,6 +53,10 @@ def repository_that_is_not_there(world: World) -> None:
     world.git_server.fail("service=git-upload-pack", 404, times=99)
 
 
+def only_comments(agent: dict[str, Any]) -> None:
+    agent["runner"]["integrations"]["github"] = {"allowedEffects": ["comment", "labels"]}
+
+
 def prefix_that_is_none(world: World) -> None:
     world.edit(
         "agent.json",
@@ -227,13 +231,22 @@ def test_a_token_whose_scopes_write_nothing_ends_a_run_before_the_model_is_asked
 
 
 @pytest.mark.whole
-def test_a_repository_that_was_renamed_ends_a_run_before_the_model_is_asked(world: World) -> None:
-    world.github.state.renamed_to = "o/new"
-    new = (("Location", f"{world.git_server.url}/o/new.git/info/refs"),)
-    world.git_server.fail(r"^/o/r\.git/", 301, times=99, headers=new)
+@pytest.mark.parametrize("pushes", [True, False])
+def test_an_archived_repository_ends_a_run_before_the_model_is_asked(world: World, pushes: bool) -> None:
+    world.github.state.archived = True
+    if not pushes:
+        world.edit("agent.json", only_comments)
     done = world.run(solve(), on_failure="nothing")
     assert (done.outputs["outcome"], world.model.bodies) == ("misconfigured", []), done.log
-    assert "The repository has another address now: start the run by a new event" in done.outputs["reason"]
+    for said in (done.outputs["reason"], preflight(world).log):
+        assert "The repository o/r is archived, so nothing can be written to it. Unarchive it" in said
+
+
+@pytest.mark.whole
+def test_a_run_that_writes_nothing_works_in_an_archived_repository(world: World) -> None:
+    world.github.state.archived = True
+    done = world.run(solve(), boundary="dry-run")
+    assert done.outputs["outcome"] == "completed", done.log
 
 
 @pytest.mark.whole

@@ -181,6 +181,39 @@ def test_a_label_that_is_not_in_the_list_is_sent_back(triage: World) -> None:
     assert triage.github.state.issues[7]["labels"] == ["bug"]
 
 
+def test_a_label_that_the_repository_does_not_have_is_not_created(triage: World) -> None:
+    done = triage.run([closing("enhancement", "bug")], open_issue(triage, 7))
+    assert outcomes(done) == ["completed"], done.log
+    assert triage.github.state.issues[7]["labels"] == ["bug"]
+    for said in (done.log, done.summary):
+        assert "enhancement" in said
+    assert "`enhancement` not added: the repository has no such label" in done.log
+    alone = triage.run([closing("enhancement")], open_issue(triage, 8))
+    assert outcomes(alone) == ["completed"], alone.log
+    assert triage.github.state.issues[8]["labels"] == []
+
+
+def test_a_label_that_is_renamed_while_a_run_works_is_not_created_anew(triage: World) -> None:
+    event = open_issue(triage, 7)
+
+    def rename(_body: dict[str, Any]) -> Reply:
+        triage.github.state.labels ^= {"bug", "type: bug"}
+        return closing("bug")
+
+    done = triage.run(rename, event)
+    assert outcomes(done) == ["completed"], done.log
+    assert triage.github.state.issues[7]["labels"] == []
+
+
+def test_a_preflight_names_the_labels_that_the_agent_can_never_add(triage: World) -> None:
+    triage.github.state.add_issue(7, "It crashes", "Why?", login="ann")
+    done = triage.runner.run(event_of(triage, 7, "opened", "bob"), mode="preflight")
+    (row,) = [line for line in done.log.splitlines() if "never adds" in line]
+    for name in ("duplicate", "enhancement", "good first issue", "invalid", "question"):
+        assert name in row
+    assert "bug" not in row
+
+
 def test_the_person_beyond_the_cap_is_skipped_in_silence(triage: World) -> None:
     runs = [triage.run([closing("bug")], open_issue(triage, number)) for number in range(7, 12)]
     assert outcomes(*runs) == ["completed"] * 3 + ["skipped"] * 2

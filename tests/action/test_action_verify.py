@@ -84,6 +84,36 @@ def test_a_signed_statement_is_verified_by_the_real_gh(proven: Proven, signer: S
     assert check["detail"] == f"by {AGENT_WORKFLOW}"
 
 
+@pytest.fixture
+def renamed(proven: Proven) -> Iterator[Proven]:
+    """The repository has another name than when the run made the pull request."""
+    state = proven.world.github.state
+    state.renamed_to = "o/new"
+    yield proven
+    state.renamed_to, state.name_is_taken = "", False
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", ["o/r", "o/new"])
+def test_a_pull_request_from_before_its_repository_was_renamed_is_verified(
+    renamed: Proven, signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("GITHUB_REPOSITORY", name)
+    said = renamed.verify(*signed(renamed, signer, tmp_path / "bundle.json"), code=0)
+    assert (said["verified"], failed(said)) == (True, [])
+
+
+@pytest.mark.whole
+def test_a_former_name_that_somebody_else_has_now_counts_no_longer(
+    renamed: Proven, signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_REPOSITORY", "o/new")
+    renamed.world.github.state.name_is_taken = True
+    said = renamed.verify(*signed(renamed, signer, tmp_path / "bundle.json"), code=1)
+    assert not said["verified"]
+    assert "pull request" in failed(said)
+
+
 @pytest.mark.whole
 def test_ones_own_workflow_is_named(proven: Proven, signer: Signer, tmp_path: Path) -> None:
     words = signed(proven, signer, tmp_path / "bundle.json", workflow=OWN_WORKFLOW)

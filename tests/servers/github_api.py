@@ -120,7 +120,10 @@ class State:
     accounts: dict[str, int] = field(default_factory=lambda: {"octocat": 1})
     faults: list[Fault] = field(default_factory=list)
     public: bool = False
+    archived: bool = False
     renamed_to: str = ""
+    #: Whether the old name is that of somebody else's repository since.
+    name_is_taken: bool = False
     moved: set[int] = field(default_factory=set)
     deleted: set[int] = field(default_factory=set)
     locked: set[int] = field(default_factory=set)
@@ -364,6 +367,8 @@ class _Api(ReviewEndpoints):
                 return self.search()
             inner = self._inner(method)
             self._check_issue(method, inner)
+            if self._state.archived and method != "GET":
+                raise Answer(403, "Repository was archived so is read-only.")
             for verb, pattern, handler in ROUTES:
                 if verb == method and (match := re.fullmatch(pattern, inner)):
                     return handler(self, *(unquote(group) for group in match.groups()))
@@ -383,8 +388,16 @@ class _Api(ReviewEndpoints):
             raise Answer(404, "Not Found")
         inner = match[2] or ""
         if state.renamed_to and match[1] == f"repos/{state.repository}":
+            if state.name_is_taken:
+                raise self._of_strangers() if (method, inner) == ("GET", "") else Answer(404, "Not Found")
             self._lead(method, f"/repositories/1{inner}")
         return inner
+
+    def _of_strangers(self) -> Answer:
+        """The repository that has the old name now."""
+        answer = Answer(200, "")
+        answer.data = {**self._repo(), "id": 2, "full_name": self._state.repository}
+        return answer
 
     def _lead(self, method: str, path: str) -> None:
         query = f"?{urlencode(self._query)}" if self._query else ""
@@ -774,7 +787,8 @@ class _Api(ReviewEndpoints):
     def _repo(self) -> Json:
         name = self._state.renamed_to or self._state.repository
         owner = self._user(name.split("/")[0])
-        return github_json.repository(self._api, self._github.web_url, name, owner, self._state.default_branch)
+        made = github_json.repository(self._api, self._github.web_url, name, owner, self._state.default_branch)
+        return {**made, "archived": self._state.archived}
 
     def _issue(self, number: int) -> Json:
         if number not in self._state.issues:

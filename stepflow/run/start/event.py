@@ -56,9 +56,11 @@ class _Review(_Comment):
 
 
 class _EventRepository(_EventShape):
+    id: int | None = None
     full_name: str = ""
     default_branch: str = ""
     private: bool | None = None
+    archived: bool | None = None
 
 
 class _PullRequestSide(_EventShape):

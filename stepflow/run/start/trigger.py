@@ -91,6 +91,8 @@ class Trigger:
     #: The label that started the run, if any; the boundary removes it at completion.
     label: str | None = None
     default_branch: str = ""
+    #: Whether the repository is archived, so that nobody can write to it; None when nobody has said.
+    archived: bool | None = None
     #: Whether the repository is private; None when the event does not say.
     private: bool | None = None
     #: Whether the event alone proves that the actor has write access.
@@ -380,6 +382,7 @@ def _trigger(
         label=label,
         default_branch=event.repository.default_branch,
         private=event.repository.private,
+        archived=event.repository.archived,
         by_writer=by_writer,
     )
 
