@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.apply import EffectWriter
 from stepflow.boundary.bundle_push import BundlePush, Pushed
+from stepflow.boundary.effect_writer import EffectWriter
 from stepflow.boundary.github_types import Comment
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_text
 from stepflow.boundary.own_texts import (

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from stepflow.boundary.apply import EffectWriter
+from stepflow.boundary.effect_writer import EffectWriter
 from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.output_filter import filter_text
 from stepflow.boundary.settings import Plan

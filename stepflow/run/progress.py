@@ -7,7 +7,7 @@ from contextlib import closing
 from math import inf
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.apply import EffectWriter
+from stepflow.boundary.effect_writer import EffectWriter
 from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.output_filter import filter_text
 from stepflow.boundary.own_texts import OwnComment, is_progress, mark_progress, marker_word, read_marker
