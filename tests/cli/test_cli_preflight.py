@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from stepflow.cli import main
+from stepflow.cli.init import JUDGES_NOTHING
+from tests.checkout import git
 from tests.servers.messages_api import Failure, MessagesApi
 from tests.world import MODEL_KEY
 
@@ -177,3 +179,22 @@ def test_for_github_what_no_token_may_ask_is_unknown_with_the_place_to_look(
     assert "https://github.com/o/r/settings/actions" in table["Actions may create pull requests"][1]
     assert "permissions:" in table["scopes of github-token"][1]
     assert {table[name][0] for name in ("actor", "labels", "scopes of github-token")} == {"unknown"}
+
+
+def test_an_agent_that_judges_nothing_is_told_before_it_costs_anything(checkout: Path, capsys, tmp_path: Path) -> None:
+    assert main(["init", "fixer", "--repo", str(tmp_path)]) == JUDGES_NOTHING
+    git("init", "--quiet", cwd=tmp_path)
+    git("add", "--all", cwd=tmp_path)
+    git("commit", "--quiet", "--message", "Begin", cwd=tmp_path)
+    capsys.readouterr()
+    scenario = str(tmp_path / ".agent/fixer/scenarios/straight.yaml")
+    words = ("--repo", str(tmp_path), "--scenario", scenario, "--issue", "7")
+    assert main(["preflight", "fixer", "--all", *words]) == 0
+    state, detail = rows(capsys)["checks"]
+    assert state == "warning"
+    assert detail.startswith("SF612: its commits are pushed, but none of its checks runs code")
+
+
+def test_an_agent_whose_checks_run_code_is_judged(checkout: Path, capsys, tmp_path: Path) -> None:
+    assert scripted(checkout) == 0
+    assert "checks" not in rows(capsys)

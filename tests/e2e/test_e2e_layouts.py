@@ -1,19 +1,20 @@
 """What `stepflow init` writes for repositories of the usual layouts, in the image: the written `setup` installs the
-project, and the written checks pass."""
+project, the written checks refuse a change that breaks a test, and take it when the test is mended."""
 
 from __future__ import annotations
 
+import json
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
 from stepflow.cli import main
-from stepflow.cli.layouts.find import find_checks
+from stepflow.sandbox.environment import SYSTEM_PATH
 from tests.e2e.hosted_runner import RUNNER, HostedRunner
-from tests.e2e.layouts import LAYOUTS, SampleProject
+from tests.e2e.layouts.table import LAYOUTS
 from tests.e2e.repository import git, labeled
 from tests.e2e.script import EVENT_CANARY
 
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.e2e.hosted_runner import Ended
+    from tests.e2e.layouts.sample import SampleProject
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
 EVENT = labeled("agent:fixer", secret=EVENT_CANARY)
 #: Where the machine's own authority stands before the registries, its names come along, as docs/how-to tell a user.
 AUTHORITY = {
@@ -32,42 +34,77 @@ AUTHORITY = {
 }
 #: Containers at a time: a run waits for its registry more than it computes.
 AT_A_TIME = 3
+SCENARIO = ".agent/fixer/scenarios/red-and-green.yaml"
+REASON = {"action": "next", "reason": "The fault is known."}
 
 
 def init(layout: SampleProject, root: Path) -> dict[str, str]:
-    """Write an agent and its workflow with all the checks that are found, as somebody with every program would, and
-    return the inputs that the workflow gives the action."""
-    found = [each.command for each in find_checks(root, ())]
-    assert found == [*layout.checks], layout.name
-    checks = [word for command in (*found, *layout.given) for word in ("--check", command)]
-    assert main(["init", "fixer", "--repo", str(root), *checks]) == 0
+    """Write an agent and its workflow on a machine that has no program but the system's, and return the inputs that the
+    workflow gives the action."""
+    folder = root / layout.folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", ":".join(SYSTEM_PATH))
+        assert main(["init", "fixer", "--repo", str(folder)]) == 0
+    (folder / SCENARIO).write_text(yaml.safe_dump(break_and_mend(layout)), "utf-8")
     git(root, "add", "--all")
     git(root, "commit", "--quiet", "--message", "Add an agent")
-    workflow = yaml.safe_load((root / ".github/workflows/stepflow.yml").read_text("utf-8"))
+    (path,) = (root / ".github/workflows").iterdir()
+    workflow = yaml.safe_load(path.read_text("utf-8"))
     (inputs,) = [step["with"] for step in workflow["jobs"]["stepflow"]["steps"] if step.get("id") == "stepflow"]
-    return {name: inputs[name] for name in ("apt-packages", "setup") if name in inputs}
+    return {name: inputs[name] for name in ("apt-packages", "setup", "working-directory") if name in inputs}
 
 
-def preflight(layout: SampleProject, root: Path, written: dict[str, str], image: str) -> Ended:
-    """Let the action try the checks on the repository as it is."""
+def break_and_mend(layout: SampleProject) -> dict[str, Any]:
+    """A model that breaks the tests with its first commit, and mends them when its closing is refused."""
+    file, right, wrong = layout.fault
+    closing = {
+        "stepId": "closure.default",
+        "next_action": {"action": "closing", "reason": "It is done."},
+        **{"missing": "nothing", "comment": "Done.", "pull_request": {"title": "Change a size", "body": "As asked."}},
+    }
+
+    def change(old: str, new: str) -> list[dict[str, Any]]:
+        edit = {"file_path": file, "old_string": old, "new_string": new}
+        commit = {"command": "git commit --quiet --no-verify --all --message 'Change a size'"}
+        handoff = {"action": "handoff", "reason": "It is committed."}
+        done = {"stepId": "continuation.default", "next_action": handoff, "changes": file}
+        return [
+            {"tools": [{"read": {"file_path": file}}]},
+            {"tools": [{"edit": edit}, {"bash": commit}]},
+            {"output": done},
+        ]
+
+    known = {"stepId": "initial.default", "next_action": REASON, "cause": "A size.", "plan": "Change it."}
+    turns = [{"output": known}, *change(right, wrong), {"output": closing}, *change(wrong, right), {"output": closing}]
+    return {"turns": turns}
+
+
+def run(layout: SampleProject, root: Path, written: dict[str, str], image: str) -> tuple[Ended, dict[str, Any]]:
+    """Let the action run the agent; return how it ended and what each check said, in order."""
     packages = f"{written.get('apt-packages', '')} {layout.registry}".strip()
     inputs = {
         **written,
         **({"apt-packages": packages} if packages else {}),
         **({"pass-env": ",".join(AUTHORITY)} if AUTHORITY else {}),
-        **{"mode": "preflight", "agent": "fixer", "boundary": "dry-run"},
-        **{"scenario": ".agent/fixer/scenarios/straight.yaml", "base-checks": "require"},
+        **{"agent": "fixer", "boundary": "dry-run", "scenario": SCENARIO, "base-checks": "require"},
     }
     runner = HostedRunner.prepare(root.parent / "runner", image=image, checkout=root, event=EVENT, owner=RUNNER)
     try:
-        with runner.started(inputs, event_name="workflow_dispatch", environment=AUTHORITY) as process:
-            return runner.finish(process, timeout=600)
+        with runner.started(inputs, event_name="issues", environment=AUTHORITY) as process:
+            ended = runner.finish(process, timeout=1800)
     finally:
         runner.give_to((os.getuid(), os.getgid()))
+    results: dict[str, list[bool]] = {}
+    for journal in (runner.root / "temp").rglob("journal.jsonl"):
+        for line in journal.read_text("utf-8").splitlines():
+            event = json.loads(line)
+            if event.get("event") == "validator_ran":
+                results.setdefault(event["command"], []).append(event["passed"])
+    return ended, results
 
 
 @pytest.fixture(scope="module")
-def ended(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, image: str) -> dict[str, Ended]:
+def ended(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, image: str) -> dict[str, Any]:
     """Each selected repository in a container of its own, some at a time, and what came of it."""
     selected = [item.callspec.params["layout"] for item in request.session.items if item.module is request.module]
     written = []
@@ -77,17 +114,17 @@ def ended(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         layout.write(root)
         written.append((layout, root, init(layout, root)))
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        results = pool.map(lambda made: preflight(*made, image), written)
+        results = pool.map(lambda made: run(*made, image), written)
         return dict(zip((layout.name for layout in selected), results, strict=True))
 
 
 @pytest.mark.sample(2)  # of Python and Node; a compiler takes minutes to install
 @pytest.mark.parametrize("layout", [each for each in LAYOUTS if not each.unknown], ids=lambda each: each.name)
-def test_the_written_setup_installs_the_project_and_its_checks_pass(
-    layout: SampleProject, ended: dict[str, Ended]
+def test_the_agent_that_init_writes_is_red_while_a_test_is_broken_and_green_when_it_is_mended(
+    layout: SampleProject, ended: dict[str, tuple[Ended, dict[str, list[bool]]]]
 ) -> None:
-    log = ended[layout.name].log
-    assert ended[layout.name].exit_code == 0, log
-    checks = [line for line in log.splitlines() if " check before the run: " in line]
-    assert len(checks) == 1 + len(layout.checks) + len(layout.given), log
-    assert all(line.startswith("✓ ok ") and line.endswith(" passes") for line in checks), log
+    job, results = ended[layout.name]
+    assert (job.exit_code, job.outputs.get("outcome")) == (0, "completed"), job.log
+    assert results.keys() - {"git status --porcelain"} == {*layout.checks}, job.log
+    first, *_ = (command for command in layout.checks if results[command] != [True, True])
+    assert results[first] == [False, True], job.log
