@@ -36,7 +36,8 @@ from stepflow.sandbox.environment import SYSTEM_PATH
 from tests.checkout import git
 from tests.cli.terminal import at_terminal
 from tests.docs.page import around_action, named_block
-from tests.e2e.layouts import LAYOUTS, SampleProject
+from tests.e2e.layouts.sample import SampleProject
+from tests.e2e.layouts.table import LAYOUTS
 
 PROGRAMS = tuple(map(Path, SYSTEM_PATH))
 PIP = "            python3 -m pip install --user --quiet"
@@ -375,9 +376,10 @@ def test_the_usual_layouts_tell_their_checks_and_what_is_not_known_of_them(
 ) -> None:
     """What is written for them runs in the image in tests/e2e."""
     sample.write(tmp_path)
-    commands = [each.command for each in find_checks(tmp_path, PROGRAMS)]
+    folder = tmp_path / sample.folder
+    commands = [each.command for each in find_checks(folder, PROGRAMS)]
     assert commands == [*sample.checks]
-    assert find_setup(tmp_path, commands).unknown == ((sample.unknown,) if sample.unknown else ())
+    assert find_setup(folder, commands).unknown == ((sample.unknown,) if sample.unknown else ())
 
 
 @pytest.mark.whole
