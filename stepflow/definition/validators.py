@@ -71,6 +71,12 @@ MAPPED_ENTRIES = {
 _ANY_EDITION = "failed"
 
 
+def _is_named_after(program: str, other: str) -> bool:
+    """Return whether one name is the other with something before it or a version behind it: pnpm, cmake, pip3."""
+    more = program.removeprefix(other)
+    return program.endswith(other) or other.endswith(program) or (more != program and not more.isalpha())
+
+
 def entry_of(
     step_id: str, entries: Mapping[str, ValidationEntry], verdict: VerdictType | None
 ) -> ValidationEntry | None:
@@ -171,7 +177,8 @@ class ValidationBuilder:
         program = first_program(command)
         if self.programs is None or program is None or program in self.programs:
             return
-        near = closest_match(program, self.programs, LIKE_PROGRAMS)
+        others = (name for name in self.programs if not _is_named_after(program, name))
+        near = closest_match(program, others, LIKE_PROGRAMS)
         message = f'there is no program "{program}" on this machine{hint(near)}'
         fix = "Correct its name, or install it where the agent runs: by `setup` or `apt-packages`."
         self.problems.report("SF608", at, message, fix, severity=Severity.WARNING if near else None)

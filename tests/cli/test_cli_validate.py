@@ -307,6 +307,22 @@ def test_a_program_that_is_not_here_is_a_note_and_one_that_is_nearly_here_a_warn
     assert "SF608" not in validated(capsys, code=0)
 
 
+@pytest.mark.parametrize(
+    ("missing", "here"), [("pquibble", "quibble"), ("quibble", "pquibble"), ("quibble3", "quibble")]
+)
+def test_a_program_that_is_named_after_another_is_not_that_one_misspelled(
+    missing: str, here: str, checkout: Path, capsys, monkeypatch, tmp_path: Path
+) -> None:
+    """As pnpm, cmake, and pip3 are."""
+    (tmp_path / here).touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    registry = checkout / REGISTRY
+    registry.write_text(registry.read_text().replace("git status --porcelain", missing))
+    out = validated(capsys, code=0)
+    assert f'no program "{missing}" on this machine' in out
+    assert "did you mean" not in out
+
+
 def test_strictly_a_warning_is_an_error(checkout: Path, capsys) -> None:
     agent = checkout / ".agent/fixer/agent.json"
     agent.write_text(agent.read_text().replace('"flow": {', '"flow": { "defaultModel": "sonet",', 1))
