@@ -208,6 +208,7 @@ def _about_workflow(workflow: Workflow, commands: Sequence[str], *, is_new: bool
         yield from (f"  {line}" for line in missing)
     if setup.checkout and is_new:
         yield f"The workflow checks out with {', '.join(f'`{line}`' for line in setup.checkout)}."
+    yield from workflow.rivals()
     for sentence in setup.unknown:
         yield f"{sentence} Give commands with --check, and write what they need into {workflow.path}."
 

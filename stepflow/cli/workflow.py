@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from stepflow.cli.layouts.find import Setup
+from stepflow.cli.starts import started_together
 from stepflow.definition.builtin import READ_ONLY
 from stepflow.sandbox.host_git import ask_git
 
@@ -53,6 +54,13 @@ class Workflow:
     def file(self) -> Path:
         """Where it is written."""
         return self.top / self.path
+
+    def rivals(self) -> Iterator[str]:
+        """Yield what starts this workflow and another one of the repository, and how to prevent it."""
+        files_there = sorted(self.file.parent.glob("*.y*ml"))
+        texts = {f"{WORKFLOWS}/{file.name}": file.read_text("utf-8", "replace") for file in files_there}
+        agents = {folder.name for folder in (self.top / ".agent").glob("*") if folder.is_dir()}
+        yield from started_together(self.path, texts, agents)
 
     def missing(self) -> Iterator[str]:
         """Yield the lines that the existing workflow lacks of what the setup needs."""
