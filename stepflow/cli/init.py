@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.cli.layouts.find import DetectedCheck, Setup, find_checks, find_setup
+from stepflow.cli.layouts.layout import program_of
 from stepflow.cli.options import add_repo
 from stepflow.cli.terminal import make_console, show_lines, show_texts
 from stepflow.cli.workflow import Workflow
@@ -86,11 +87,13 @@ def execute_init(arguments: argparse.Namespace) -> int:
     show_texts(console, (f"{'wrote' if new else 'left as it is'}  {path}" for path, new in written.items()))
     about = _about_checks(commands, () if builtin in READ_ONLY else detected)
     about_workflow = _about_workflow(workflow, commands, is_new=written[workflow.path])
-    show_texts(console, (*about, *about_workflow, *_next(root, name, builtin, workflow)))
+    here = _about_here([each for each in detected if each.command in commands and not each.is_here], setup)
+    show_texts(console, (*about, *about_workflow, *here, *_next(root, name, builtin, workflow)))
     unjudged = any(problem.code == UNJUDGED for problem in validate_agent(name, root=root, demand_checks=True))
     if unjudged:
         warning = (
-            f"\nWARNING: {name} judges nothing. Its checks run no code, so a run that breaks the repository ends as "
+            "",
+            f"WARNING: {name} judges nothing. Its checks run no code, so a run that breaks the repository ends as "
             f"completed ({UNJUDGED}).",
             f"Remove {shlex.quote(f'.agent/{name}')} and write it again with what must pass: "
             f"stepflow init {name} --check 'COMMAND THAT RUNS THE TESTS'",
@@ -190,7 +193,8 @@ def _write_new(file: Path, text: str) -> bool:
 
 
 def _about_checks(commands: Sequence[str], detected: Sequence[DetectedCheck]) -> Iterator[str]:
-    yield f"\nAt every closing: a clean tree{''.join(f', `{command}`' for command in commands)}."
+    yield ""
+    yield f"At every closing: a clean tree{''.join(f', `{command}`' for command in commands)}."
     for each in detected:
         if not each.can_run and each.command not in commands:
             yield f"Not added: {each.source} suggests `{each.command}`, which tools do not find here (--check adds it)."
@@ -213,11 +217,26 @@ def _about_workflow(workflow: Workflow, commands: Sequence[str], *, is_new: bool
         yield f"{sentence} Give commands with --check, and write what they need into {workflow.path}."
 
 
+def _about_here(missing: Sequence[DetectedCheck], setup: Setup) -> Iterator[str]:
+    """Tell how the checks can run on this machine, too."""
+    if not missing:
+        return
+    names = dict.fromkeys(f"`{program_of(each.command)}`" for each in missing)
+    are, them = ("is", "it") if len(names) == 1 else ("are", "them")
+    if setup.apt_packages:
+        way = f" (in Debian: {setup.apt_packages})"
+    else:
+        lines = shlex.quote(" && ".join(setup.setup))
+        way = f", or let each of the two do so: `--setup {lines}`" if setup.setup else ""
+    yield f"{' and '.join(names)} {are} not on this machine. Install {them} to rehearse and run the agent here{way}."
+
+
 def _next(root: Path, name: str, builtin: str, workflow: Workflow) -> Iterator[str]:
     if not (workflow.top / ".git").exists():
         yield f"{root} is not the root of a git repository, the only place where GitHub finds workflows."
         yield "Move .agent and .github there, or run `git init`."
-    yield "\nNext:"
+    yield ""
+    yield "Next:"
     if root != Path.cwd().resolve():
         yield f"  {shlex.join(('cd', str(root)))}"
     where = f" --repo {shlex.quote(os.path.relpath(workflow.top, root))}" if workflow.folder else ""

@@ -310,6 +310,37 @@ def test_an_agent_that_judges_nothing_is_named_by_init_and_validate(
     assert main(["validate", "--strict", "fixer"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        (
+            {"sizes.bats": ""},
+            "`bats` is not on this machine. Install it to rehearse and run the agent here (in Debian: bats).",
+        ),
+        (
+            {"package.json": '{"scripts": {"test": "node --test"}}', "pnpm-lock.yaml": ""},
+            "`pnpm` is not on this machine. Install it to rehearse and run the agent here, or let each of the two do "
+            f"so: `--setup '{NPM} pnpm && {PNPM}'`.",
+        ),
+        (
+            {"tests/test_it.py": TEST_FILE, "ruff.toml": "", "requirements.txt": ""},
+            "`pytest` and `ruff` are not on this machine. Install them to rehearse and run the agent here, or let each "
+            f"of the two do so: `--setup '{PIP.strip()} --requirement requirements.txt && {PIP.strip()} pytest ruff'`.",
+        ),
+        ({"Makefile": "test:\n\ttest -d .\n"}, ""),
+    ],
+)
+def test_what_is_missing_here_is_told_with_how_to_run_the_agent_here(
+    files: dict[str, str], told: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", ":".join(SYSTEM_PATH))
+    root = repository(tmp_path, files)
+    assert main(["init", "fixer", "--repo", str(root)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "on this machine" in line] == ([told] if told else [])
+    assert lines[lines.index("Next:") - 1] == ""
+
+
 @pytest.mark.parametrize("template", READ_ONLY)
 def test_an_agent_that_changes_no_file_needs_no_check_and_has_a_workflow_of_its_own(
     empty: Path, capsys, template: str

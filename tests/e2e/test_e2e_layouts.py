@@ -58,7 +58,8 @@ def init(layout: SampleProject, root: Path) -> dict[str, str]:
 
 def break_and_mend(layout: SampleProject) -> dict[str, Any]:
     """A model that breaks the tests with its first commit, and mends them when its closing is refused."""
-    file, right, wrong = layout.fault
+    name, right, wrong = layout.fault
+    file = f"{layout.folder}/{name}".lstrip("/")  # Whatever folder commands start in.
     closing = {
         "stepId": "closure.default",
         "next_action": {"action": "closing", "reason": "It is done."},
