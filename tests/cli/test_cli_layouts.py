@@ -108,3 +108,56 @@ def test_tests_in_the_folder_of_a_project_are_run_there(tmp_path: Path) -> None:
     assert find_setup(root, [check.command]).setup == (
         "(cd api && python3 -m pip install --user --quiet --editable '.[test]' pytest)",
     )
+
+
+ENVIRONMENTS: dict[str, tuple[dict[str, str], str]] = {
+    "Make": ({"Makefile": "test:\n\t.venv/bin/python -m pytest\n"}, ".venv"),
+    "Make, activated": ({"Makefile": "test:\n\t. ./venv/bin/activate && pytest\n"}, "venv"),
+    "a variable of Make": ({"Makefile": "VENV ?= env\ntest:\n\t$(VENV)/bin/pytest\n"}, "env"),
+    "a variable in another": (
+        {"Makefile": "VENV := $(CURDIR)/.venv\nPY = ${VENV}/bin/python3\ntest:\n\t$(PY) -m pytest\n"},
+        ".venv",
+    ),
+    "just": ({"justfile": "venv := '.venv'\ntest:\n  {{ venv }}/bin/pytest\n"}, ".venv"),
+    "a script of npm": ({"package.json": '{"scripts": {"test": ".venv/bin/pytest"}}'}, ".venv"),
+    "a script": ({"script/test": "#!/bin/sh\nVENV=.venv\nexec $VENV/bin/python -m pytest\n"}, ".venv"),
+    "the Makefile makes it": (
+        {"Makefile": "test: .venv\n\t.venv/bin/pytest\n.venv:\n\tpython3 -m venv .venv\n"},
+        ".venv",
+    ),
+    "none": ({"Makefile": "test:\n\tpython3 -m pytest\n"}, ""),
+    "somebody's own": ({"Makefile": "test:\n\t/opt/venv/bin/python -m pytest\n"}, ""),
+    "the system's": ({"Makefile": "test:\n\t/usr/bin/python3 -m pytest\n"}, ""),
+}
+
+
+@pytest.mark.parametrize("form", ENVIRONMENTS)
+def test_the_setup_makes_the_environment_whose_python_the_checks_start(form: str, tmp_path: Path) -> None:
+    files, folder = ENVIRONMENTS[form]
+    root = write(tmp_path, {"pyproject.toml": PROJECT, "src/sizes/__init__.py": "", **files})
+    lines = find_setup(root, [each.command for each in find_checks(root, PROGRAMS) if each.purpose == "test"]).setup
+    python = [line for line in lines if " pip " in line and ".[test]" in line]
+    if folder:
+        assert python == [
+            f"python3 -m venv {folder} && {folder}/bin/python -m pip install --quiet --editable '.[test]' pytest"
+        ]
+    else:
+        assert python[0].startswith("python3 -m pip install --user --quiet --editable '.[test]'")
+
+
+def test_what_runs_beside_the_environment_has_the_project_too(tmp_path: Path) -> None:
+    makefile = {"Makefile": "test:\n\t.venv/bin/python -m pytest\n"}
+    root = write(tmp_path, {"pyproject.toml": PROJECT + "[tool.mypy]\n", "src/sizes/__init__.py": "", **makefile})
+    commands = [each.command for each in find_checks(root, PROGRAMS)]
+    assert commands == ["make test", "python3 -m mypy ."]
+    inside, outside = find_setup(root, commands).setup
+    assert inside.startswith("python3 -m venv .venv && .venv/bin/python -m pip install --quiet --editable '.[test]'")
+    assert outside.startswith("python3 -m pip install --user --quiet --editable '.[test]'")
+    assert "mypy" in outside
+
+
+def test_poetry_takes_the_environment_in_the_folder_of_the_project(tmp_path: Path) -> None:
+    makefile = {"Makefile": "test:\n\t.venv/bin/pytest\n"}
+    root = write(tmp_path, {"pyproject.toml": "[tool.poetry]\n", "poetry.lock": 'name = "pytest"\n', **makefile})
+    (line,) = find_setup(root, ["make test"]).setup
+    assert line.endswith("python3 -m venv .venv && poetry install --quiet")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 
+from stepflow.cli.layouts.environment import environment_use
 from stepflow.cli.layouts.files import RepositoryFiles, table_of
 from stepflow.cli.layouts.layout import PIP_INSTALL, Check, ProjectLayout, program_of
 from stepflow.cli.layouts.python_needs import (
@@ -78,11 +79,28 @@ def pip_checks(repository: RepositoryFiles) -> Iterator[Check]:
 
 
 def pip_setup(repository: RepositoryFiles, text: str) -> Iterator[str]:
+    """Install what the checks need where they start their Python: in an environment, or for the user."""
+    use = environment_use(text)
+    if use.folder:
+        create = f"python3 -m venv {use.folder}"
+        pip = f"{use.folder}/bin/python -m pip install --quiet"
+        lines = [*_pip_lines(repository, pip, use.inside)]
+        yield " && ".join((create, *lines[:1]))
+        yield from lines[1:]
+    if not use.folder or _STARTS_PYTHON.search(use.outside):
+        yield from _pip_lines(repository, PIP_INSTALL, use.outside)
+
+
+#: A command that starts with Python; an environment is made by one, too, and needs nothing.
+_STARTS_PYTHON = re.compile(r"^(?:python3?|pytest|mypy)\b(?! -m (?:venv|pip)\b)", re.MULTILINE)
+
+
+def _pip_lines(repository: RepositoryFiles, pip: str, text: str) -> Iterator[str]:
     """Requirement files come first and on a line of their own, because pip takes files with hashes only alone."""
     if required := [f"--requirement {name}" for name in requirement_files(repository)]:
-        yield f"{PIP_INSTALL} {' '.join(required)}"
+        yield f"{pip} {' '.join(required)}"
     if words := dict.fromkeys((*project_words(repository), *other_packages(repository), *named_tools(text))):
-        yield f"{PIP_INSTALL} {' '.join(words)}"
+        yield f"{pip} {' '.join(words)}"
 
 
 def named_tools(text: str) -> list[str]:
@@ -125,12 +143,14 @@ def _uv_flags(repository: RepositoryFiles) -> Iterator[str]:
     yield from (f"--group {name}" for name in groups(repository) if name not in usual)
 
 
-def poetry_setup(repository: RepositoryFiles, _text: str) -> Iterator[str]:
-    """Install what poetry.lock locks, with what the checks need."""
+def poetry_setup(repository: RepositoryFiles, text: str) -> Iterator[str]:
+    """Install what poetry.lock locks, with what the checks need. Poetry takes the environment `.venv` if it is there,
+    and keeps its own elsewhere."""
     poetry = table_of(repository.pyproject, "tool", "poetry")
     named = [*(name for name in table_of(poetry, "group") if name in FOR_CHECKS), *groups(repository)]
     flags = (*(f"--extras {name}" for name in extras(repository)), *([f"--with {','.join(named)}"] if named else []))
-    yield f"{PIP_INSTALL} poetry && {' '.join(('poetry install --quiet', *flags))}"
+    create = ["python3 -m venv .venv"] if environment_use(text).folder == ".venv" else []
+    yield " && ".join((f"{PIP_INSTALL} poetry", *create, " ".join(("poetry install --quiet", *flags))))
 
 
 PIP = ProjectLayout(

@@ -141,7 +141,7 @@ def _task_text(repository: RepositoryFiles) -> str:
     return repository.text(repository.find(*_TASKFILES))
 
 
-def _script_text(repository: RepositoryFiles) -> str:
+def _npm_text(repository: RepositoryFiles) -> str:
     return "\n".join(map(str, table_of(repository.package, "scripts").values()))
 
 
@@ -150,17 +150,32 @@ _TEXTS: Mapping[str, Callable[[RepositoryFiles], str]] = {
     "make": make_text,
     "just": just_text,
     "task": _task_text,
-    "(?:npm|pnpm|yarn|bun)": _script_text,
+    "(?:npm|pnpm|yarn|bun)": _npm_text,
 }
 
 
+#: A word that may be the path of a file in the repository.
+_PATH = re.compile(r"(?<![\w./~$-])(?:\./)?(\w[\w./-]{0,200})")
+
+
 def running_text(repository: RepositoryFiles, commands: Sequence[str]) -> str:
-    """Return the commands with the text of the files that they run: targets, recipes, tasks and scripts."""
-    text, waiting = "\n".join(commands), dict(_TEXTS)
+    """Return the commands with the text of the files that they run: targets, recipes, tasks, and scripts."""
+    text, waiting, scripts = "\n".join(commands), dict(_TEXTS), set[str]()
     # Each may start the next one: a script of npm that runs `make`.
-    while used := [runner for runner in waiting if re.search(rf"(?<![\w./-]){runner}(?![\w-])", text)]:
-        text = "\n".join((text, *(waiting.pop(runner)(repository) for runner in used)))
-    return text
+    while True:
+        used = [runner for runner in waiting if re.search(rf"(?<![\w./-]){runner}(?![\w-])", text)]
+        named = [name for name in dict.fromkeys(_PATH.findall(text)) if name not in scripts]
+        scripts.update(named)
+        more = [*(waiting.pop(runner)(repository) for runner in used), *_script_texts(repository, named)]
+        if not any(more):
+            return text
+        text = "\n".join((text, *more))
+
+
+def _script_texts(repository: RepositoryFiles, names: Iterable[str]) -> Iterator[str]:
+    """Yield the texts of those files that a shell would take for scripts."""
+    texts = (repository.text(name) for name in names if (repository.root / name).is_file())
+    return (text for text in texts if text.startswith("#!"))
 
 
 MAKE = ProjectLayout("make", " ".join(_MAKEFILES), make_checks)

@@ -40,6 +40,12 @@ DJANGO = {
         "    def test_a_size(self) -> None:\n        self.assertEqual(parse('12'), 12)\n"
     ),
 }
+VENV_PYTEST = "test:\n\t.venv/bin/python -m pytest -q\n"
+VENV_RULE = (
+    "VENV := .venv\n$(VENV)/bin/pytest: pyproject.toml\n\tpython3 -m venv $(VENV)\n"
+    "\t$(VENV)/bin/pip install --quiet --editable . pytest\n\ttouch $@\n"
+    ".PHONY: test\ntest: $(VENV)/bin/pytest\n\t. $(VENV)/bin/activate && pytest -q\n"
+)
 PYTHON_MORE = (
     SampleProject(
         name="tox-extras",
@@ -242,5 +248,43 @@ PYTHON_MORE = (
         },
         fault=("sizes/src/sizes/__init__.py", *SRC[1:]),
         checks=("cd sizes && python3 -m pytest -q",),
+    ),
+    SampleProject(
+        name="make-venv",
+        files=src(HATCHLING + PROJECT, Makefile=VENV_PYTEST),
+        fault=SRC,
+        checks=("make test",),
+    ),
+    SampleProject(
+        name="make-venv-rule",
+        files=src(HATCHLING + PROJECT, Makefile=VENV_RULE),
+        fault=SRC,
+        checks=("make test",),
+    ),
+    SampleProject(
+        name="script-venv",
+        files={
+            **FLAT_TESTS,
+            "requirements.txt": "toolz\npytest\n",
+            "pytest.ini": "[pytest]\npythonpath = .\n",
+            "Makefile": "test:\n\tbash scripts/test.sh\n",
+            "scripts/test.sh": "#!/usr/bin/env bash\nset -e\nsource venv/bin/activate\npytest -q\n",
+            ".gitignore": "venv/\n__pycache__/\n",
+        },
+        fault=FLAT,
+        checks=("make test",),
+    ),
+    SampleProject(
+        name="pyproject-of-windows",
+        files={
+            **src(HATCHLING + PROJECT),
+            "pyproject.toml": (HATCHLING + PROJECT + '[dependency-groups]\ntest = ["pytest", "pytest-timeout"]\n')
+            .replace("\n", "\r\n")
+            .encode(),
+            "requirements-dev.txt": "pytest-timeout\r\n".encode("utf-16"),
+            "pytest.ini": PYTEST_INI.replace("\n", "\r\n"),
+        },
+        fault=SRC,
+        checks=PIP,
     ),
 )
