@@ -11,7 +11,7 @@ _LABEL = re.compile(
 )
 _COMMENT = re.compile(r"(?<!!)startsWith\(github\.event\.comment\.body,\s*'/stepflow(?: run ([\w-]+))?'\)")
 _LEFT_OUT = re.compile(r"github\.event\.label\.name\s*!=\s*'agent:([\w-]+)'")
-_EVENT = re.compile(r"^\s*(issues|pull_request|pull_request_target|issue_comment):", re.MULTILINE)
+_EVENT = re.compile(r"^[ \t]*(issues|pull_request|pull_request_target|issue_comment):", re.MULTILINE)
 _ON_COMMENT = "issue_comment"
 _ANY = ""
 
