@@ -85,6 +85,8 @@ _NONE_FAILED = re.compile(
     r"|\b(?:fail(?:ed|s|ing)?|failures?|errors?)\b[:=]? *0\b",
     re.IGNORECASE,
 )
+#: How a line with rules before and after a title begins and ends.
+_RULES = tuple(3 * rule for rule in "=_-*#")
 #: How many lines of context to keep before and after a line that names a failure.
 _BEFORE, _AFTER = 2, 6
 _GAP = "…[{lines} left out]…"
@@ -252,9 +254,15 @@ def excerpt(text: str, characters: int, *, lines: int | None = None) -> str:
 
 
 def telling_line(text: str, longest: int) -> str:
-    """Return the first line that names a failure, or else the last line; empty if there are no lines."""
+    """Return the first line that names a failure, or else the last line; empty if there are no lines. A heading such as
+    `=== FAILURES ===` counts only if nothing else does."""
     rows = [row.strip() for row in text.splitlines() if row.strip()]
-    return next(filter(names_failure, rows), rows[-1] if rows else "")[:longest]
+    failures = sorted(filter(names_failure, rows), key=_is_heading)
+    return (*failures, *rows[-1:], "")[0][:longest]
+
+
+def _is_heading(row: str) -> bool:
+    return row.startswith(_RULES) and row.endswith(_RULES)
 
 
 def _choose(rows: Sequence[str], characters: int, most: int) -> set[int]:

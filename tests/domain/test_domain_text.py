@@ -152,6 +152,10 @@ def test_the_telling_line_is_the_first_failure_else_the_last_line() -> None:
     assert telling_line("a\nE   assert 1\nmake: *** [test] Error 1\n", 50) == "E   assert 1"
     assert telling_line("a\n\nb\n \n", 50) == "b"
     assert telling_line("\n", 50) == ""
+    assert (
+        telling_line("=== FAILURES ===\n___ test_a ___\nE   assert 1\n=== 1 failed in 2s ===\n", 50) == "E   assert 1"
+    )
+    assert telling_line("=== 1 failed, 2 passed in 2s ===\nbye", 50) == "=== 1 failed, 2 passed in 2s ==="
 
 
 @pytest.mark.whole
