@@ -244,6 +244,8 @@ def next_step(report: RunReport) -> str:  # noqa: PLR0911 - one return per endin
             return AT_TERMINAL[report.outcome].format(folder=quote(report.run_folder), digest=digest)
         return advice(report.outcome, report.code, again=again)
     if all(effect.status is EffectStatus.PLANNED for effect in report.effects):
+        if report.provider == SCRIPTED:
+            return "This was a dry run with scripted answers: nothing was written to GitHub."
         setting = "boundary: github" if report.host_run_folder else "--boundary github"
         return f"This was a dry run: nothing was written to GitHub. Run it with `{setting}` to write what is planned."
     if any(effect.kind is EffectKind.OPEN_PULL_REQUEST for effect in report.effects):
