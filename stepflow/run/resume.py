@@ -202,8 +202,9 @@ def check_reply(request: RunRequest, agent: AgentDefinition, waiting: PreviousRu
         handoff=waiting.state.handoff,
     )
     if reply.digest.lower() != digest:
+        named = f"{reply.digest[:100]} is not" if reply.digest else "the reply does not name"
         raise Refused(
-            f"No run was started: {reply.digest[:100]} is not the digest of the plan that waits for approval.",
+            f"No run was started: {named} the digest of the plan that waits for approval.",
             hint="Read the plan where the run shows it, and copy the digest from there.",
         )
     return approver

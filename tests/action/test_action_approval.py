@@ -135,6 +135,7 @@ def nothing(_: World) -> None:
     ("change", "who", "issue", "digest", "why"),
     [
         (nothing, "carol", {}, "0" * 20, "is not the digest of the plan"),
+        (nothing, "carol", {}, " ", "the reply does not name the digest of the plan"),
         (nothing, "bob", {}, "", "`approval` requires 'maintain'"),
         (nothing, "dave", {}, "", "has the permission 'read'"),
         (nothing, "carol", {"body": f"{ISSUE['body']} And more."}, "", "the issue has been edited"),
@@ -142,7 +143,7 @@ def nothing(_: World) -> None:
         (change_definition, "carol", {}, "", "another version of the agent"),
         (nothing, "carol", {"number": 8}, "", "it is not about issue #8"),
     ],
-    ids=["wrong digest", "writer", "reader", "edited issue", "moved base", "changed definition", "another issue"],
+    ids=["wrong digest", "no digest", "writer", "reader", "edited issue", "moved base", "changed definition", "another issue"],
 )
 def test_an_approval_of_something_else_is_refused_before_a_token_is_spent(
     world: World,
@@ -157,7 +158,7 @@ def test_an_approval_of_something_else_is_refused_before_a_token_is_spent(
     world.github.state.permissions["dave"] = "read"
     right, asked = digest_in(world), len(world.model.bodies)
     change(world)
-    done = say(world, folder, f"/stepflow approve {digest or right}", solve()[1:], by=who, **issue)
+    done = say(world, folder, f"/stepflow approve {digest or right}".strip(), solve()[1:], by=who, **issue)
     assert (done.exit_code, done.outputs["outcome"]) == (1, "refused"), done.log
     assert why in done.outputs["reason"]
     assert (len(world.model.bodies), asked) == (1, 1)

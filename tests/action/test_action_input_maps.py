@@ -31,6 +31,7 @@ WRONG = {
         "trigger-labels: bug",
         'start: there is no key `trigger-labels` (did you mean "labels"?); it knows labels, events, mention',
     ),
+    "start: labels in one line": ("start", "labels: agent:*, bug", "start.labels: write one label per line"),
     "start: a wrong type": ("start", "labels: {a: b}", "start.labels: must be a list"),
     "start: a wrong word": ("start", "events: issues.open", "start.events.0: must be one of 'issues.opened', "),
     "start: everybody": ("start", "min-permission: none", "start.min-permission: write read, triage, write"),

@@ -282,6 +282,9 @@ def test_blanks_around_a_label_of_the_list_do_not_count(labels: str) -> None:
 
 def test_a_comment_answers_a_run_that_waits() -> None:
     assert started("issue_comment", commented("/stepflow approve 12ab\nthanks")).reply == ApprovalReply(digest="12ab")
+    for body in ("/stepflow approve `12AB`.", "/stepflow approve 12ab, thank you"):
+        assert started("issue_comment", commented(body)).reply == ApprovalReply(digest="12ab")
+    assert started("issue_comment", commented("/stepflow approve")).reply == ApprovalReply(digest="")
     rejected = started("issue_comment", commented("/stepflow reject too large"))
     assert (rejected.agent, rejected.reply) == ("", ApprovalReply(digest=None, reason="too large"))
 

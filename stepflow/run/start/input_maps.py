@@ -13,6 +13,7 @@ from stepflow.run.start.input_values import (
     Count,
     Flag,
     InputMap,
+    Labels,
     LeastPermission,
     Name,
     Names,
@@ -87,7 +88,7 @@ def check_login(value: str | None) -> str | None:
 class StartInput(InputMap):
     """What starts a run, and who may."""
 
-    labels: Names = ("agent:*",)
+    labels: Labels = ("agent:*",)
     """Labels that start an agent, one per line or as a list: `*` stands for the agent's name, and a label without `*`
     starts the agent that the input `agent` names."""
     events: StartEvents = ()

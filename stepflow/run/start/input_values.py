@@ -66,6 +66,13 @@ def split_names(value: object) -> object:
     return tuple(line.strip() for line in value.splitlines() if line.strip()) if isinstance(value, str) else value
 
 
+def split_labels(value: object) -> object:
+    """Split a string into lines, each the name of a label. A comma may belong to a name, but hardly ever does."""
+    if isinstance(value, str) and "," in value:
+        raise ValueError("write one label per line, or a YAML list, in which a name may have a comma")
+    return split_names(value)
+
+
 _NUMBER = re.compile(r"(?:#|GH-)?(?P<number>\d{1,18})(?:\.0+)?", re.IGNORECASE | re.ASCII)
 _ADDRESS = re.compile(
     r"(?:(?P<server>https?://[^/\s]+)/)?(?P<repository>[\w.-]+/[\w.-]+)(?:/(?:issues|pull)/|#)(?P<number>\d{1,18})"
@@ -149,6 +156,7 @@ def parse_yaml_map(value: object) -> object:
 Flag = Annotated[bool, BeforeValidator(read_flag)]
 Words = Annotated[tuple[str, ...], BeforeValidator(split_words)]
 Names = Annotated[tuple[str, ...], BeforeValidator(split_names)]
+Labels = Annotated[tuple[str, ...], BeforeValidator(split_labels)]
 IssueNumber = Annotated[
     IssueReference | None, BeforeValidator(parse_issue), PlainSerializer(str, when_used="unless-none")
 ]

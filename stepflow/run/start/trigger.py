@@ -50,7 +50,7 @@ FAILED_CONCLUSIONS = frozenset({"failure", "timed_out", "startup_failure"})
 class ApprovalReply:
     """Somebody's reply to a run that waits for approval."""
 
-    #: Digest of the approved plan; None for a rejection, whose `reason` may follow.
+    #: Digest of the approved plan, empty if the reply names none; None for a rejection, whose `reason` may follow.
     digest: str | None
     reason: str = ""
 
@@ -240,7 +240,7 @@ def starts_by_comment(body: str, inputs: Inputs) -> str | None:
 
 def read_command(body: str) -> list[str]:
     """Return the words of the first line that GitHub's page shows, if it is a command; no words otherwise. The command
-    and the agent's name are in lower case, as both are known, and a name has no punctuation behind it."""
+    and the agent's name are in lower case, as both are known; a name or a digest has no punctuation around it."""
     # Rendering takes time, and most comments are about something else.
     if COMMAND not in strip_unseen(html.unescape(body)).casefold():
         return []
@@ -248,7 +248,7 @@ def read_command(body: str) -> list[str]:
     command = [word.casefold() for word in words[:2]]
     if command[:1] != [COMMAND]:
         return []
-    name = [word.casefold().rstrip(".,:;!") for word in words[2:3]] if command[1:] == ["run"] else words[2:3]
+    name = words[2:3] if command[1:] == ["reject"] else [word.casefold().strip(".,:;!`\"'") for word in words[2:3]]
     return [*command, *name, *words[3:]]
 
 
@@ -344,8 +344,8 @@ def _demand(part: T | None, name: str) -> T:
 def _parse_reply(words: list[str]) -> ApprovalReply | None:
     """Parse a command as a reply to a run that waits for approval."""
     match words:
-        case [command, "approve", digest] if command == COMMAND:
-            return ApprovalReply(digest=digest)
+        case [command, "approve", *words] if command == COMMAND:
+            return ApprovalReply(digest="".join(words[:1]))
         case [command, "reject", *why] if command == COMMAND:
             return ApprovalReply(digest=None, reason=" ".join(why))
         case _:
