@@ -1,8 +1,8 @@
 """The tests of a change: `python -m tests.changed [BASE]` lists them, nearest first, and runs them.
 
 A test file is as far from a change as the imports between; those that stand further away than `FARTHEST` are left to
-`make test`. Tests that quote a text that the change removes run too, however slow they are, and pages and golden files
-that quote it are named.
+`make test`. Tests that the change changes, and those that quote a text that it removes, run too, however slow they are;
+pages and golden files that quote it are named.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def main(base: str) -> int:
     near = nearest_tests(changed)
     removed, added = texts_of_change(changed, base)
     quoting = sorted({test for file in tests() for test in quoting_tests(file, removed, added)})
+    own = sorted({test for path in changed for test in changed_tests(path, base)})
     for file, distance in near.items():
         print(f"{distance}  {file}")
     for test in quoting:
@@ -46,9 +47,9 @@ def main(base: str) -> int:
         print(f"quotes what the change removes; `make docs` or STEPFLOW_ACCEPT=1 renews it, or you do by hand: {file}")
     codes = [
         _pytest(*near) if near else 0,
-        _pytest("-m", " and ".join(f"not {mark}" for mark in ELSEWHERE), *quoting) if quoting else 0,
+        _pytest("-m", " and ".join(f"not {mark}" for mark in ELSEWHERE), *quoting, *own) if quoting or own else 0,
     ]
-    if not near and not quoting:
+    if not near and not quoting and not own:
         print(f"No test is near to what differs from {base}. `make test` runs all.")
     return max(codes)
 
@@ -96,11 +97,9 @@ def texts_of_change(changed: Iterable[str], base: str) -> tuple[set[str], set[st
     """Return the texts that a change of stepflow removes, and those that it adds."""
     removed: set[str] = set()
     added: set[str] = set()
-    fork = _git("merge-base", base, "HEAD").strip()
     for path in (path for path in changed if path.startswith("stepflow/")):
-        old = subprocess.run(["git", "show", f"{fork}:{path}"], cwd=ROOT, capture_output=True, text=True, check=False)
         new = (ROOT / path).read_text("utf-8") if (ROOT / path).is_file() else ""
-        before, after = (set(_texts(path, text)) for text in (old.stdout, new))
+        before, after = (set(_texts(path, text)) for text in (_before(path, base), new))
         removed |= before - after
         added |= after - before
     return removed, added
@@ -117,6 +116,16 @@ def quoting_tests(file: Path, removed: Iterable[str], added: Iterable[str]) -> I
         if any(_is_quoted(text, removed, added) for text in texts):
             function = isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
             yield f"{name}::{node.name}" if function else name
+
+
+def changed_tests(path: str, base: str) -> Iterator[str]:
+    """Yield the tests of a file that are new or read otherwise than before, as pytest names them."""
+    if not Path(path).match("tests/**/test_*.py") or not (ROOT / path).is_file():
+        return
+    before = {ast.dump(node) for node in ast.parse(_before(path, base)).body}
+    for node in _parsed(ROOT / path).body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and ast.dump(node) not in before:
+            yield f"{path}::{node.name}"
 
 
 def pages_that_quote(removed: Iterable[str], added: Iterable[str]) -> list[str]:
@@ -194,6 +203,14 @@ def _module(path: Path) -> str:
 @cache
 def _parsed(file: Path) -> ast.Module:
     return ast.parse(file.read_text("utf-8"))
+
+
+def _before(path: str, base: str) -> str:
+    """Return a file as it was where this branch left the base; empty if it was not there."""
+    fork = _git("merge-base", base, "HEAD").strip()
+    return subprocess.run(
+        ["git", "show", f"{fork}:{path}"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout
 
 
 def _git(*words: str) -> str:

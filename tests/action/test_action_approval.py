@@ -143,7 +143,10 @@ def nothing(_: World) -> None:
         (change_definition, "carol", {}, "", "another version of the agent"),
         (nothing, "carol", {"number": 8}, "", "it is not about issue #8"),
     ],
-    ids=["wrong digest", "no digest", "writer", "reader", "edited issue", "moved base", "changed definition", "another issue"],
+    ids=[
+        *("wrong digest", "no digest", "writer", "reader"),
+        *("edited issue", "moved base", "changed definition", "another issue"),
+    ],
 )
 def test_an_approval_of_something_else_is_refused_before_a_token_is_spent(
     world: World,

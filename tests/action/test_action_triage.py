@@ -272,7 +272,7 @@ def test_what_the_month_has_cost_keeps_a_run_from_beginning(triage: World) -> No
     done = triage.run([], open_issue(triage, 8), limits={"usd-per-month": 30})
     assert (outcomes(done), done.exit_code) == (["skipped"], 0), done.log
     assert "$29.99 are spent this month and $0.0200 are kept for 1 run" in done.outputs["reason"]
-    assert "Start the run again next month (UTC), or raise the input." in done.outputs["reason"]
+    assert "Start the run again next month (UTC), or raise the limit." in done.outputs["reason"]
     first = f"since={today(None)[:7]}-01T00%3A00%3A00Z"
     assert [first in each.path for each in triage.github.requests if "/issues/comments" in each.path][-1]
     done = triage.run([closing()], open_issue(triage, 9), limits={"usd-per-month": 31})
