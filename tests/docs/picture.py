@@ -27,6 +27,8 @@ BEGIN, END = "Iteration 3", "The same agent"
 LEFT_OUT = re.compile(
     r"^\s+(?:iteration \d+ of|prompt:|retry prompt:|\[)|^The flow ended|^\s+planned: |^\s+run folder|^\s+look |^$"
 )
+#: Where the run worked.
+WORKSPACE = re.compile(r"/\S*/stepflow-workspace-\w+")
 #: Times differ too; they are taken out and not made up.
 TIMES = re.compile(r"(?: \(|, | · )\d+(?:\.\d+)? s(?=\)|$)\)?| in \d+\.\d+s$")
 
@@ -47,7 +49,7 @@ def run_demo() -> str:
 
 def shown(output: str) -> list[Text]:
     """The lines of the picture."""
-    lines = [Text.from_ansi(line) for line in output.splitlines()]
+    lines = [Text.from_ansi(line) for line in WORKSPACE.sub("…", output).splitlines()]
     begin, end = (next(at for at, line in enumerate(lines) if line.plain.startswith(mark)) for mark in (BEGIN, END))
     return [_without_times(line) for line in _without_texts(lines[begin:end]) if not LEFT_OUT.match(line.plain)]
 

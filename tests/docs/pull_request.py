@@ -74,7 +74,9 @@ def describe(report: Mapping[str, Any]) -> str:
 
 def _steady(text: str) -> str:
     """A run's text without what differs from one run to the next: its seconds and its name."""
-    return re.sub(r"run `\d{8}-\d{6}-\w{6}`", "run `20261128-101500-00ef4a`", re.sub(r"\b\d+ s\b", "30 s", text))
+    return re.sub(
+        r"run `\d{8}-\d{6}-\w{6}`", "run `20261128-101500-00ef4a`", re.sub(r"\b\d+(?:\.\d+)? s\b", "30 s", text)
+    )
 
 
 def _box(doing: str, markdown: str) -> str:
