@@ -35,6 +35,8 @@ NAME_HINT = (
 )
 DEFAULT_AGENT = "fix"
 DEFAULT_NAME = "fixer"
+#: What people call a virtual environment in a repository.
+ENVIRONMENTS = (".venv", "venv", "env")
 #: The agent is written, but nothing that it does is judged: a script can notice.
 JUDGES_NOTHING = 1
 
@@ -87,7 +89,7 @@ def execute_init(arguments: argparse.Namespace) -> int:
     show_texts(console, (f"{'wrote' if new else 'left as it is'}  {path}" for path, new in written.items()))
     about = _about_checks(commands, () if builtin in READ_ONLY else detected)
     about_workflow = _about_workflow(workflow, commands, is_new=written[workflow.path])
-    here = _about_here([each for each in detected if each.command in commands and not each.is_here], setup)
+    here = _about_here(root, [each for each in detected if each.command in commands and not each.is_here], setup)
     show_texts(console, (*about, *about_workflow, *here, *_next(root, name, builtin, workflow)))
     unjudged = any(problem.code == UNJUDGED for problem in validate_agent(name, root=root, demand_checks=True))
     if unjudged:
@@ -217,12 +219,18 @@ def _about_workflow(workflow: Workflow, commands: Sequence[str], *, is_new: bool
         yield f"{sentence} Give commands with --check, and write what they need into {workflow.path}."
 
 
-def _about_here(missing: Sequence[DetectedCheck], setup: Setup) -> Iterator[str]:
+def _about_here(root: Path, missing: Sequence[DetectedCheck], setup: Setup) -> Iterator[str]:
     """Tell how the checks can run on this machine, too."""
     if not missing:
         return
-    names = dict.fromkeys(f"`{program_of(each.command)}`" for each in missing)
+    programs = dict.fromkeys(program_of(each.command) for each in missing)
+    names = [f"`{program}`" for program in programs]
     are, them = ("is", "it") if len(names) == 1 else ("are", "them")
+    for folder in ENVIRONMENTS:
+        if all((root / folder / "bin" / program).is_file() for program in programs):
+            activate = f"source {folder}/bin/activate"
+            yield f"{' and '.join(names)} {are} in {folder}. To rehearse and run the agent here: `{activate}`."
+            return
     if setup.apt_packages:
         way = f" (in Debian: {setup.apt_packages})"
     else:

@@ -341,6 +341,18 @@ def test_what_is_missing_here_is_told_with_how_to_run_the_agent_here(
     assert lines[lines.index("Next:") - 1] == ""
 
 
+def test_programs_of_an_environment_that_is_not_active_are_told_with_how_to_activate_it(
+    tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", ":".join(SYSTEM_PATH))
+    root = repository(tmp_path, {"tests/test_it.py": TEST_FILE, ".gitignore": "venv\n"})
+    (root / "venv/bin").mkdir(parents=True)
+    (root / "venv/bin/pytest").touch()
+    assert main(["init", "fixer", "--repo", str(root)]) == 0
+    told = "`pytest` is in venv. To rehearse and run the agent here: `source venv/bin/activate`."
+    assert told in capsys.readouterr().out.splitlines()
+
+
 @pytest.mark.parametrize("template", READ_ONLY)
 def test_an_agent_that_changes_no_file_needs_no_check_and_has_a_workflow_of_its_own(
     empty: Path, capsys, template: str
