@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import signal
+import socket
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +109,30 @@ def test_while_the_sandbox_closes(world: World) -> None:
     done = world.runner.collect(environ, code, log.getvalue())
     kept = ". The commits are kept in work.bundle in the run folder."
     assert_cancelled(world, done, where="Completion loop", then=kept)
+
+
+def test_while_a_name_server_stays_silent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tool asks for a host, and the proxy looks its name up in the C library, which no signal interrupts."""
+    over, really = threading.Event(), socket.getaddrinfo
+
+    def look_up(host: str | bytes | None, *words: Any, **named: Any) -> Any:
+        if host != "silent.example":
+            return really(host, *words, **named)
+        os.kill(os.getpid(), signal.SIGTERM)
+        over.wait(600)
+        raise OSError("nobody answers")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    world.play([understood(), bash("curl --silent https://silent.example/; echo never"), *solve()])
+    environ, log = world.runner.prepare(label_event(), network="silent.example"), io.StringIO()
+    began = time.monotonic()
+    try:
+        code = act(environ, log, clock=world.clock)
+        took = time.monotonic() - began
+    finally:
+        over.set()
+    assert_cancelled(world, world.runner.collect(environ, code, log.getvalue()), where="Flow loop")
+    assert took < 60 * crowd()
 
 
 def assert_cancelled(
