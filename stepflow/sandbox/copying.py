@@ -133,8 +133,8 @@ class CopiedFiles:
         said = f"Copying {mebibytes(size)} in {files:,} files to {place}{room}{each}: about {_duration(seconds)}."
         untracked = (*self.installed.others, *self.dependencies)
         sizes = {name: _size((name,), self.checkout) for name in map(str, untracked) if name in {*self.names}}
-        largest = sorted(sizes, key=lambda name: -sizes[name])[:_NAMED]
-        if largest and sizes[largest[0]] * 10 > size:
+        large = (name for name in sizes if sizes[name] * 10 > size)
+        if largest := sorted(large, key=lambda name: -sizes[name])[:_NAMED]:
             shown = ", ".join(f"{_printable(name)} ({mebibytes(sizes[name])})" for name in largest)
             example = next((name for name in largest if Path(name) in self.installed.others), largest[0])
             said += f" Not tracked by git: {shown}. To leave one out: {leave_out_command(example)}"

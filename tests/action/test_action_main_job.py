@@ -115,12 +115,12 @@ def test_one_comment_and_the_labels_follow(solved: Solved) -> None:
     assert solved.world.labels() == {"ready-for-review"}
 
 
-def test_before_the_closing_was_accepted_github_is_only_read_and_the_first_question_is_who_may_write(
+def test_before_the_closing_was_accepted_github_is_only_read_and_asked_first_where_it_is_and_who_may_write(
     solved: Solved,
 ) -> None:
     (asked,) = {*solved.world.requests_before_turn}
     before = solved.world.github.requests[:asked]
-    assert before[0].path == "/repos/o/r/collaborators/bob/permission"
+    assert [each.path for each in before[:2]] == ["/repos/o/r", "/repos/o/r/collaborators/bob/permission"]
     assert {each.method for each in before} == {"GET"}
     kinds = [line["event"] for line in solved.world.events(solved.done)]
     assert kinds.index("flow_ended") < kinds.index("effect_planned") < kinds.index("effect_applied")
