@@ -22,6 +22,7 @@ from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.connection import Connection
 from stepflow.domain.run import FollowUp, ReviewedPull
 from stepflow.domain.secrets import Redactor, login_files
+from stepflow.domain.text import count
 from stepflow.domain.words import Commits, Network
 from stepflow.errors import InputError
 from stepflow.ports import Clock
@@ -274,9 +275,10 @@ class ProxyConfig:
         if self.proxy and (directly := [host for host, connection in hosts.items() if not connection.proxy]):
             yield f"{', '.join(directly)} without the proxy"
         if self.trusted:
-            count = len(_BLOCK.findall(self.certificates))
+            trusted = count(len(_BLOCK.findall(self.certificates)), "certificate")
             by = ", ".join(self.trusted)
-            yield f"{count} certificate{'' if count == 1 else 's'} trusted in addition to the public ones, by {by}"
+            tools = "; tools see those variables that `pass-env` names" if {*self.trusted} & {*BUNDLES} else ""
+            yield f"{trusted} trusted in addition to the public ones, by {by}{tools}"
 
 
 def read_proxy_config(environment: Mapping[str, str], certificates: str, *, writable: Iterable[Path]) -> ProxyConfig:

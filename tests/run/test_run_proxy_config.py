@@ -102,7 +102,8 @@ def test_certificates_of_input_and_variables_count_together(tmp_path: Path, auth
     assert config.trusted == ("ca-certificates", *variables)
     assert config.notes == ()
     assert list(config.describe(["https://a.example"])) == [
-        f"2 certificates trusted in addition to the public ones, by {', '.join(config.trusted)}"
+        f"2 certificates trusted in addition to the public ones, by {', '.join(config.trusted)}; tools see those "
+        "variables that `pass-env` names"
     ]
 
 
