@@ -136,8 +136,11 @@ class CopiedFiles:
         large = (name for name in sizes if sizes[name] * 10 > size)
         if largest := sorted(large, key=lambda name: -sizes[name])[:_NAMED]:
             shown = ", ".join(f"{_printable(name)} ({mebibytes(sizes[name])})" for name in largest)
-            example = next((name for name in largest if Path(name) in self.installed.others), largest[0])
-            said += f" Not tracked by git: {shown}. To leave one out: {leave_out_command(example)}"
+            said += f" Not tracked by git: {shown}."
+            # Checks hardly work without what was installed.
+            others = (name for name in largest if Path(name) in self.installed.others)
+            if example := next(others, ""):
+                said += f" To leave one out: {leave_out_command(example)}"
         return said
 
     def describe_withheld(self) -> str:
