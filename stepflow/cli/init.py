@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.cli.layouts.files import RepositoryFiles, table_of
 from stepflow.cli.layouts.find import DetectedCheck, Setup, find_checks, find_setup
 from stepflow.cli.layouts.layout import program_of
 from stepflow.cli.options import add_repo
@@ -35,6 +36,8 @@ NAME_HINT = (
 )
 DEFAULT_AGENT = "fix"
 DEFAULT_NAME = "fixer"
+#: Programs for JavaScript that may also check how JSON and Markdown are written.
+_READERS_OF_JSON = ("ESLint", "Prettier", "Biome", "dprint")
 #: What people call a virtual environment in a repository.
 ENVIRONMENTS = (".venv", "venv", "env")
 #: The agent is written, but nothing that it does is judged: a script can notice.
@@ -90,7 +93,8 @@ def execute_init(arguments: argparse.Namespace) -> int:
     about = _about_checks(commands, () if builtin in READ_ONLY else detected)
     about_workflow = _about_workflow(workflow, commands, is_new=written[workflow.path])
     here = _about_here(root, [each for each in detected if each.command in commands and not each.is_here], setup)
-    show_texts(console, (*about, *about_workflow, *here, *_next(root, name, builtin, workflow)))
+    about_files = _about_own_files(root, commands)
+    show_texts(console, (*about, *about_files, *about_workflow, *here, *_next(root, name, builtin, workflow)))
     unjudged = any(problem.code == UNJUDGED for problem in validate_agent(name, root=root, demand_checks=True))
     if unjudged:
         warning = (
@@ -200,6 +204,19 @@ def _about_checks(commands: Sequence[str], detected: Sequence[DetectedCheck]) ->
     for each in detected:
         if not each.can_run and each.command not in commands:
             yield f"Not added: {each.source} suggests `{each.command}`, which tools do not find here (--check adds it)."
+
+
+def _about_own_files(root: Path, commands: Sequence[str]) -> Iterator[str]:
+    """Tell which checks may find fault with the files that were just written."""
+    scripts = table_of(RepositoryFiles(root).package, "scripts")
+    for command in commands:
+        runs = (scripts.get(word) for word in command.split())
+        text = " ".join((command, *(each for each in runs if isinstance(each, str))))
+        if tools := [tool for tool in _READERS_OF_JSON if tool.lower() in text]:
+            yield (
+                f"`{command}` may check these files too. If it fails on them, format them once, or leave them out in "
+                f"the settings of {' and '.join(tools)}."
+            )
 
 
 def _about_workflow(workflow: Workflow, commands: Sequence[str], *, is_new: bool) -> Iterator[str]:

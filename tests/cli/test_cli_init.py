@@ -341,6 +341,24 @@ def test_what_is_missing_here_is_told_with_how_to_run_the_agent_here(
     assert lines[lines.index("Next:") - 1] == ""
 
 
+@pytest.mark.parametrize(
+    ("scripts", "told"),
+    [
+        ({"lint": "eslint .", "test": "node --test"}, "`npm run lint` may check these files too."),
+        ({"lint": "tsc --noEmit", "test": "node --test"}, ""),
+        ({"test": "prettier --check . && node --test"}, "`npm run test` may check these files too."),
+    ],
+)
+def test_a_check_that_may_read_what_init_writes_is_named(
+    scripts: dict[str, str], told: str, tmp_path: Path, capsys
+) -> None:
+    root = repository(tmp_path, {"package.json": json.dumps({"scripts": scripts})})
+    commands = (word for name in scripts for word in ("--check", f"npm run {name}"))
+    assert main(["init", "fixer", "--repo", str(root), *commands]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "these files too" in line]
+    assert [line.partition(" If it fails")[0] for line in lines] == ([told] if told else [])
+
+
 def test_programs_of_an_environment_that_is_not_active_are_told_with_how_to_activate_it(
     tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
