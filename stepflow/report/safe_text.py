@@ -240,6 +240,10 @@ class Line(str):
         made.tone = tone
         return made
 
+    def __getnewargs__(self) -> tuple[Tone, str]:
+        """Return what a copy is made of."""
+        return self.tone, str(self)
+
     def indented(self) -> Line:
         """Return the line as part of what is above it."""
         return Line(self.tone, f"  {self}")

@@ -57,7 +57,7 @@ def test_the_demo_shows_the_whole_method(tmp_path: Path, capsys) -> None:
         "planned: post_comment",
         "✓ completed: ",
         f"run folder  {folder / 'run'}",
-        "next        This was a dry run: nothing was written to GitHub.",
+        "next        This was a dry run with scripted answers: nothing was written to GitHub.",
     ]
     place = 0
     for text in expected:
