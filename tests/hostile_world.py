@@ -31,7 +31,8 @@ def touching(name: str) -> str:
 
 def break_agent(folder: Path, names: list[str]) -> Path:
     """An agent of such a name with problems of every kind; gives its folder."""
-    agent = shutil.copytree(AGENT, folder / ".agent" / as_file(names[0]))
+    # A line about an agent begins with its name.
+    agent = shutil.copytree(AGENT, folder / ".agent" / f"a{as_file(names[0])}")
     registry = json.loads((agent / "steps_registry.json").read_text())
     steps: dict[str, Any] = registry["steps"]
     steps["initial.issue"]["transitions"]["next"]["target"] = as_text(names[1])
