@@ -102,8 +102,10 @@ def gather(names: list[str], root: Path) -> Iterator[str]:
 def ledger(names: list[str], root: Path) -> Iterator[str]:
     texts = [*map(as_text, names)]
     world = LedgerWorld()
-    world.add_runs(7, (texts[0], "0123456789ab"), [(Outcome.COMPLETED, 500_000, 4.0)], BEGIN)
-    world.add_pull(8, 7, (texts[0], "0123456789ab"), BEGIN, "merged")
+    # A row begins with the agent's name.
+    agent = f"a{texts[0]}"
+    world.add_runs(7, (agent, "0123456789ab"), [(Outcome.COMPLETED, 500_000, 4.0)], BEGIN)
+    world.add_pull(8, 7, (agent, "0123456789ab"), BEGIN, "merged")
     world.state.pulls[-1] |= {"title": texts[1], "head": f"stepflow/{texts[2]}/issue-7"}
     world.add_foreign_pull(9, texts[3], login=texts[4])
     world.state.commits.append(("2026-03-03T09:00:00Z", texts[5]))
