@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -44,10 +45,10 @@ def make_checkout(folder: Path, *, urls: dict[str, str]) -> Path:
     return folder
 
 
-def lead_to(workflow: str, urls: dict[str, str]) -> str:
+def lead_to(workflow: str, inputs: dict[str, str]) -> str:
     """The workflow, in which inputs are the last lines of the action's step, with these inputs more."""
     before, step, after = around_action(workflow)
-    return before + step + "".join(f"          {name}: {url}\n" for name, url in urls.items()) + after
+    return before + step + "".join(f"          {name}: {json.dumps(value)}\n" for name, value in inputs.items()) + after
 
 
 def labeled(label: str, *, secret: str) -> dict[str, Any]:

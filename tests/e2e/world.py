@@ -166,7 +166,7 @@ class World:
 
     def urls(self) -> dict[str, str]:
         """The input that the tests add to the workflow."""
-        return {"model": {"base-url": self.model.url}}
+        return {"model": f"base-url: {self.model.url}"}
 
     def addresses(self) -> dict[str, str]:
         """GitHub's, as a runner on a GitHub Enterprise Server would set them."""
