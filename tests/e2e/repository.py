@@ -110,7 +110,7 @@ def _common(secret: str, *, labels: list[str]) -> dict[str, Any]:
         },
         "sender": _BOB,
         "repository": {
-            "id": 42,
+            "id": 1,
             "name": "widgets",
             "full_name": NAME,
             "owner": {"login": "acme", "id": 1000, "type": "Organization"},
