@@ -240,9 +240,9 @@ class Line(str):
         made.tone = tone
         return made
 
-    def __getnewargs__(self) -> tuple[Tone, str]:
+    def __reduce__(self) -> tuple[type[Line], tuple[Tone, str]]:
         """Return what a copy is made of."""
-        return self.tone, str(self)
+        return Line, (self.tone, str(self))
 
     def indented(self) -> Line:
         """Return the line as part of what is above it."""
