@@ -3,7 +3,6 @@ repositories in Python, TypeScript and Go."""
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -67,7 +66,7 @@ def review(world: World, folder: Path, repository: Repository) -> World:
     hire(project / ".agent" / "review", repository.checks)
     inputs = {"setup": repository.setup, "pass-env": ",".join(AUTHORITY)}
     inputs["apt-packages"] = "golang-go" if repository.path.endswith(".go") else ""
-    given = {name: json.dumps(value) for name, value in inputs.items() if value}
+    given = {name: value for name, value in inputs.items() if value}
     write(project / ".github" / "workflows" / "stepflow.yml", lead_to(WORKFLOW, given))
     world.use_project(project)
     number = open_pull_request(world, {repository.path: repository.head}, body="Please read it.")
