@@ -99,7 +99,7 @@ def test_the_token_writes_only_after_the_last_validator_was_green(tried: Tried) 
     accepted = max(entry["t"] for entry in map(json.loads, lines) if entry["event"] == "validator_ran")
     asked = world.github.requests[: world.requests_before_each_turn[0]]
     sent = world.github.requests[len(asked) :]
-    assert asked[0].path == "/repos/acme/widgets/collaborators/bob/permission"
+    assert asked[1].path == "/repos/acme/widgets/collaborators/bob/permission"
     assert {request.method for request in asked} == {"GET"}
     pushed = [request for request in world.git_server.requests if request.path.endswith("/git-receive-pack")]
     assert pushed
