@@ -33,7 +33,7 @@ from stepflow.boundary.github_failures import CONFLICT, NOT_FOUND, UNPROCESSABLE
 from stepflow.boundary.github_types import Account, CommitNow
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES, Refused
-from stepflow.domain.bundle import TAKE_PACK_IN, Bundle
+from stepflow.domain.bundle import INDEX_PACK, Bundle
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class BundlePush:
             if strangers := bundle.builds_on - {self.base_commit}:
                 raise Refused(f"the commits build on {', '.join(sorted(strangers))}, not on the run's base only")
             try:
-                git.run(*TAKE_PACK_IN, "--strict", stdin=file)
+                git.run(*INDEX_PACK, "--strict", stdin=file)
             except GitFailed as exc:
                 raise Refused(f"the commits are not sound ({exc.said})") from exc
         if self.tree and tree_of(git, bundle.tip) != self.tree:

@@ -81,7 +81,7 @@ class ApplyResult:
     spent: Spent | None = None
     #: Whether the run's commits are on their branch.
     is_pushed: bool = False
-    #: What GitHub did not take although its effect was applied.
+    #: What GitHub rejected although its effect was applied.
     warnings: tuple[str, ...] = ()
 
 

@@ -146,7 +146,7 @@ class GitHubFailed(BoundaryError):
 
 class WriteFailed(GitHubFailed):
     """GitHub did not do what was asked. `status` is the HTTP status, None when no answer came; 429 stands for every
-    rate limit. `said` is what GitHub says, and `invalid_fields` are those of the request that it does not take."""
+    rate limit. `said` is what GitHub says, and `invalid_fields` are those of the request that it rejects."""
 
     said = ""
     invalid_fields: frozenset[str] = frozenset()
@@ -308,7 +308,7 @@ class AnswerFailed(Exception):
 
     @property
     def invalid_fields(self) -> frozenset[str]:
-        """The fields of the request that GitHub does not take."""
+        """The fields of the request that GitHub rejects."""
         errors = self.data.get("errors")
         listed = errors if isinstance(errors, list) else []
         return frozenset(str(e.get("field")) for e in listed if isinstance(e, dict) and e.get("code") == "invalid")

@@ -222,10 +222,10 @@ _DIGEST = re.compile(r"<!-- stepflow comment=(?P<digest>[0-9a-f]{16}) -->\s*")
 _OWN_PULL = "GitHub lets nobody approve their own pull request or request changes to it, so this review only comments."
 _MOVED_ON = "More was pushed while the run looked at this commit, so this review does not approve."
 _NO_VERDICT = "GitHub did not let this account {verdict}, so this review only comments: {said}"
-_NO_PLACES = "GitHub took no comment on a line, so all of them are here."
-_NOT_THERE = "On these lines GitHub took no comment:"
-_NO_REVIEW = "GitHub took no review, so this comment has all of it: {said}"
-#: What GitHub says if it is the verdict that it does not take.
+_NO_PLACES = "GitHub rejected the comments on lines, so all of them are here."
+_NOT_THERE = "GitHub rejected the comments on these lines:"
+_NO_REVIEW = "GitHub rejected the review, so this comment has all of it: {said}"
+#: What GitHub says if it rejects the verdict.
 _OF_VERDICT = re.compile(r"\bapprove|request changes", re.IGNORECASE)
 #: Statuses of a review that is not taken however often it is sent.
 _REFUSED = (FORBIDDEN, NOT_FOUND, UNPROCESSABLE)
@@ -242,7 +242,7 @@ class ReviewSubmission:
     effect: SubmitReview
     marker: Marker
     comment: Callable[[str], Comment]
-    #: What GitHub did not take although the review was written.
+    #: What GitHub rejected although the review was written.
     warnings: list[str]
 
     def submit(self) -> Receipt:
@@ -330,7 +330,7 @@ class ReviewSubmission:
     def _create(
         self, verdict: ReviewVerdict, body: str, comments: Sequence[ReviewComment]
     ) -> tuple[Review, str, Sequence[str]]:
-        """Submit the review, once more without whatever GitHub does not take of it. Return it, a description, and what
+        """Submit the review, once more without whatever GitHub rejects of it. Return it, a description, and what
         it had no room for. Raises `WriteFailed` if nothing can be left out any more."""
         lines, moved, detail = list[str](), list[ReviewComment](), ""
         while True:
@@ -370,22 +370,22 @@ class ReviewSubmission:
     def _write_comment(
         self, body: str, comments: Sequence[ReviewComment], refused: WriteFailed, earlier: Sequence[Review]
     ) -> Receipt:
-        """Write all of a review that GitHub does not take as a comment, which replaces the earlier reviews. Raises what
-        GitHub said of the review if it does not take the comment either, or if a permission is missing, which somebody
+        """Write all of a review that GitHub rejects as a comment, which replaces the earlier reviews. Raises what
+        GitHub said of the review if it rejects the comment too, or if a permission is missing, which somebody
         must give."""
         line = f"> {_NO_REVIEW.format(said=self._quote(refused.said))}"
         text, left_out = join_fitting((body, line, *_in_words(comments)), LONGEST_INSTEAD)
         try:
             written = self.comment(text)
         except WriteFailed as exc:
-            raise BoundaryError(f"{refused.message} It took no comment either: {exc.message}", hint=exc.hint) from exc
+            raise BoundaryError(f"{refused.message} It rejected the comment too: {exc.message}", hint=exc.hint) from exc
         kept = self._replace(earlier, written)
         if refused.status != UNPROCESSABLE:
             raise BoundaryError(
                 f"{refused.message} All of the review is in a comment: {written.url}", hint=refused.hint
             )
-        self.warnings.append(f"GitHub took no review, so all of it is in a comment, {written.url}: {refused.said}")
-        detail = f"GitHub took no review ({refused.said}), so all of it is in a comment"
+        self.warnings.append(f"GitHub rejected the review, so all of it is in a comment, {written.url}: {refused.said}")
+        detail = f"GitHub rejected the review ({refused.said}), so all of it is in a comment"
         return self._receipt(written, detail, kept, left_out)
 
     @staticmethod

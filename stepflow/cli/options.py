@@ -114,7 +114,7 @@ def add_flags(parser: argparse.ArgumentParser, names: Collection[str]) -> None:
 def _help(name: str, field: FieldInfo) -> str:
     """Return the input's description, with its default and the variable that may hold it."""
     text = " ".join((field.description or "").split())
-    default = LOCAL_DEFAULTS.get(name) or field.get_default(call_default_factory=True, validated_data={})
+    default = LOCAL_DEFAULTS.get(name) or field.get_default(call_default_factory=True)
     if isinstance(default, bool):
         default = str(default).lower() if default else ""
     elif isinstance(default, tuple):

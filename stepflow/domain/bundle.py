@@ -12,7 +12,7 @@ _PREREQUISITE = re.compile(rb"(?m)^-([0-9a-f]{40,64})\b")
 _TIP = re.compile(rb"(?m)^([0-9a-f]{40,64}) HEAD$")
 #: How git takes the pack behind the header in, which it checks itself: it does so in every version, while fetching from
 #: a bundle checks the objects only in some.
-TAKE_PACK_IN = ("index-pack", "--stdin", "--fix-thin")
+INDEX_PACK = ("index-pack", "--stdin", "--fix-thin")
 
 
 @dataclass(frozen=True, kw_only=True)

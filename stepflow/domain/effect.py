@@ -295,7 +295,7 @@ class Receipt:
     """The result of one effect. `detail` is for people and `url` links to the result; both may be empty.
 
     `number` is the number of a pull request, or the id of a comment or review. `commit` is the pushed commit and
-    `branch` its destination. `unwritten` is the text that GitHub did not take, which the job's summary shows.
+    `branch` its destination. `unwritten` is the text that GitHub rejected, which the job's summary shows.
     """
 
     kind: EffectKind

@@ -392,7 +392,7 @@ def run_on_base(
             if passed or _changes_again(condition, command, commands, guards):
                 raise InputError(
                     f'The check "{validator.name}" changes files that git tracks: {name_some(moved)}. '
-                    f"No run can complete with it, since the checks must see what is pushed. "
+                    "No run can complete with it, since the checks must see what is pushed. "
                     f"Its command is `{command}`.",
                     hint=f"To pass, {LEAVE_AS_IT_IS}. If the agent itself is to change that, set base-checks to skip.",
                 )

@@ -256,7 +256,7 @@ def next_step(report: RunReport) -> str:  # noqa: PLR0911 - one return per endin
 
 
 def verb_of_text(report: RunReport, kind: str) -> str:
-    """Say of a text that was not written what its effect has to do with it."""
+    """Introduce an effect's text: the effect `would write` it, or `could not write` it."""
     is_planned = any(each.kind == kind and each.status is EffectStatus.PLANNED for each in report.effects)
     return "would write" if is_planned else "could not write"
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from stepflow.domain.bundle import TAKE_PACK_IN, Bundle
+from stepflow.domain.bundle import INDEX_PACK, Bundle
 from stepflow.domain.checkout import excludes_branch
 from stepflow.errors import BoundaryError, InputError
 from stepflow.sandbox.child.git import BRANCHES, NO_CONFIGURATION
@@ -217,8 +217,7 @@ def fetch_bundle(
         if Bundle.read(file) is None:
             raise BoundaryError(f"git cannot read {bundle}: it is not a bundle.")
         # Not `--strict`: a partial clone lacks objects of its own. The fetch looks whether all that it needs is there.
-        take_in = (*TAKE_PACK_IN, "--fsck-objects")
-        run_git(repository, *take_in, settings=settings, extra_env=extra_env, stdin=file)
+        run_git(repository, *INDEX_PACK, "--fsck-objects", settings=settings, extra_env=extra_env, stdin=file)
     fetch = ("fetch", "--quiet", "--no-tags", *options, str(bundle), refspec)
     run_git(repository, *fetch, settings=settings, extra_env=extra_env)
 

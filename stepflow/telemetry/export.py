@@ -35,7 +35,7 @@ _CAUSE = re.compile(r"\[Errno -?\d+\] ([^\"')]+)")
 REDIRECTS = range(300, 400)
 #: What collectors show as their address for one kind of data; the SDK takes it for each kind.
 _OF_A_KIND = re.compile(r"/v1/(?:traces|metrics|logs)/*$")
-#: How requests says that the answer is none of HTTP.
+#: The errors of requests for an answer that is not HTTP.
 _NOT_HTTP = re.compile(r"BadStatusLine|UnknownProtocol")
 #: How requests says that the other side hung up.
 _CLOSED = re.compile(r"Connection aborted|RemoteDisconnected|Connection reset by peer|Broken pipe")

@@ -24,7 +24,7 @@ def folder(world: World) -> Path:
 
 
 def fail_boundary(world: World, folder: Path) -> None:
-    """A job whose pull request GitHub does not take."""
+    """A job whose pull request GitHub rejects."""
     world.github.state.faults.append(Fault("POST", "/pulls", 422, message="not today", times=9))
     done = world.run(solve(), run_folder=str(folder), on_failure="nothing")
     assert done.outputs["outcome"] == "boundary_failed"

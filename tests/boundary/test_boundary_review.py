@@ -414,7 +414,7 @@ def test_only_what_github_does_not_show_leaves_its_line(
     submit(pull(repository, files=files), answer, writer)
     (made,) = github.state.reviews
     assert lines_of(github) == [("a.py", 20)]
-    assert "> On these lines GitHub took no comment:\n\n**`a.py:1`**\n\nFar." in made["body"]
+    assert "> GitHub rejected the comments on these lines:\n\n**`a.py:1`**\n\nFar." in made["body"]
     assert "**`gone.py:5`**\n\nGone." in made["body"]
 
 
@@ -497,7 +497,7 @@ def test_where_github_takes_no_place_the_summary_has_every_comment(
     answer = review(on(20), on(1, "Far.", suggestion="x = 1"))
     submit(pull(repository, files=WIDE), answer, writer, tried=offered(1))
     (made,) = github.state.reviews
-    assert "GitHub took no comment on a line" in made["body"]
+    assert "GitHub rejected the comments on lines" in made["body"]
     assert "**`a.py:1`**\n\nFar.\n\n```text\nx = 1\n```" in made["body"]
     assert github.state.threads == []
 

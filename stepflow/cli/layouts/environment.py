@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 _ASSIGNED = re.compile(r"""^[ \t]*(?:export[ \t]+)?(\w+)[ \t]*[:?]*=[ \t]*["']?([^\s"'#]+)""", re.MULTILINE)
 #: As Make, a shell, and just write the value of a variable.
@@ -17,26 +16,18 @@ _PROGRAM = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class EnvironmentUse:
-    """What runs in the environment in `folder`, and what runs outside of it. Without a folder, all is outside."""
-
-    folder: str
-    inside: str
-    outside: str
-
-
-def environment_use(text: str) -> EnvironmentUse:
-    """Divide the lines of all that runs by whether they start a program of an environment."""
+def split_by_environment(text: str) -> tuple[str, str, str]:
+    """Return the folder of the environment from which these lines start programs, the lines that do so, without its
+    path, and the other lines. Without an environment the first two are empty."""
     for _ in range(_DEEPEST):
         text = _with_values(text)
     lines = text.split("\n")
     found = next((match for line in lines if (match := _PROGRAM.search(line))), None)
     if found is None:
-        return EnvironmentUse(folder="", inside="", outside=text)
+        return "", "", text
     inside = (_PROGRAM.sub(r"\g<program>", line) for line in lines if _PROGRAM.search(line))
     outside = (line for line in lines if not _PROGRAM.search(line))
-    return EnvironmentUse(folder=found["folder"], inside="\n".join(inside), outside="\n".join(outside))
+    return found["folder"], "\n".join(inside), "\n".join(outside)
 
 
 def _with_values(text: str) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from stepflow.cli.layouts.environment import environment_use
+from stepflow.cli.layouts.environment import split_by_environment
 from stepflow.cli.layouts.files import RepositoryFiles, table_of
 from stepflow.cli.layouts.layout import PIP_INSTALL, Check, ProjectLayout, program_of
 from stepflow.cli.layouts.python_needs import (
@@ -80,15 +80,15 @@ def pip_checks(repository: RepositoryFiles) -> Iterator[Check]:
 
 def pip_setup(repository: RepositoryFiles, text: str) -> Iterator[str]:
     """Install what the checks need where they start their Python: in an environment, or for the user."""
-    use = environment_use(text)
-    if use.folder:
-        create = f"python3 -m venv {use.folder}"
-        pip = f"{use.folder}/bin/python -m pip install --quiet"
-        lines = [*_pip_lines(repository, pip, use.inside)]
+    folder, inside, outside = split_by_environment(text)
+    if folder:
+        create = f"python3 -m venv {folder}"
+        pip = f"{folder}/bin/python -m pip install --quiet"
+        lines = [*_pip_lines(repository, pip, inside)]
         yield " && ".join((create, *lines[:1]))
         yield from lines[1:]
-    if not use.folder or _STARTS_PYTHON.search(use.outside):
-        yield from _pip_lines(repository, PIP_INSTALL, use.outside)
+    if not folder or _STARTS_PYTHON.search(outside):
+        yield from _pip_lines(repository, PIP_INSTALL, outside)
 
 
 #: A command that starts with Python; an environment is made by one, too, and needs nothing.
@@ -149,7 +149,8 @@ def poetry_setup(repository: RepositoryFiles, text: str) -> Iterator[str]:
     poetry = table_of(repository.pyproject, "tool", "poetry")
     named = [*(name for name in table_of(poetry, "group") if name in FOR_CHECKS), *groups(repository)]
     flags = (*(f"--extras {name}" for name in extras(repository)), *([f"--with {','.join(named)}"] if named else []))
-    create = ["python3 -m venv .venv"] if environment_use(text).folder == ".venv" else []
+    folder, _, _ = split_by_environment(text)
+    create = ["python3 -m venv .venv"] if folder == ".venv" else []
     yield " && ".join((f"{PIP_INSTALL} poetry", *create, " ".join(("poetry install --quiet", *flags))))
 
 

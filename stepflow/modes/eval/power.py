@@ -52,7 +52,7 @@ def find_power(difference: float, cases: int) -> float:
 
 
 def _likely(number: int, cases: int, share: float) -> float:
-    """Return how likely it is that so many of the cases are decided, if each is with this probability."""
+    """Return the probability that exactly `number` of the cases are decided, each with the probability `share`."""
     if share >= 1:
         return float(number == cases)
     chosen = math.lgamma(cases + 1) - math.lgamma(number + 1) - math.lgamma(cases - number + 1)

@@ -98,10 +98,6 @@ MANY_ISSUES = {
 }
 
 
-def _default_network(mode: Mode | None) -> NetworkAccess:
-    return NetworkAccess(reach=Network.NONE if mode is Mode.PROVE else Network.FULL)
-
-
 def check_keys_of_mode(value: ManyIssuesInput, info: ValidationInfo) -> ManyIssuesInput:
     """Check that the map has what the mode needs, and nothing that belongs to another mode."""
     map_ = value.model_dump(by_alias=True, exclude_unset=True)
@@ -204,7 +200,7 @@ class Inputs(BaseModel):
     isolation: Isolation = Isolation.REQUIRED
     """`required` refuses to run when a layer of the sandbox is missing, `best-effort` warns and continues: without
     Landlock, tools can then read the checkout and a login in its `.git/config`."""
-    network: NetworkInput = Field(default_factory=lambda given: _default_network(given.get("mode")))
+    network: NetworkInput = NetworkAccess()
     """What tools, validators and `setup` can reach: `full` everything, `none` nothing, or only these hosts, which the
     kernel enforces or the run is refused: `example.org`, `*.example.org` for every name below it, `example.org:8443`
     for a port other than 443 and 80, and `pypi`, `npm` or `debian` for the hosts of these package registries, separated
@@ -271,14 +267,17 @@ class Inputs(BaseModel):
 
     @model_validator(mode="after")
     def settle(self) -> Self:
-        """Let a scenario answer, and narrow the inputs to the policy, so that nobody ever sees them wider."""
+        """Let a scenario answer, close a proof's network unless it is given, and narrow the inputs to the policy, so that
+        nobody ever sees them wider."""
         given = self
+        if self.mode is Mode.PROVE and "network" not in self.model_fields_set:
+            given = given.model_copy(update={"network": NetworkAccess(reach=Network.NONE)})
         if self.scenario:
-            given = self.model_copy(update={"model": self.model.model_copy(update={"provider": Provider.SCRIPTED})})
+            given = given.model_copy(update={"model": self.model.model_copy(update={"provider": Provider.SCRIPTED})})
         if policy := self.policy:
             least = policy.narrow_permission(self.start.min_permission)
             narrowed = {
-                "network": policy.narrow_network(self.network),
+                "network": policy.narrow_network(given.network),
                 "limits": self.limits.narrowed_to(policy.limits),
                 "start": self.start.model_copy(update={"min_permission": least}),
             }
@@ -396,8 +395,7 @@ def read_inputs(values: Mapping[str, Any]) -> Inputs:
     try:
         return Inputs.model_validate(given)
     except ValidationError as exc:
-        # What follows from another input is no mistake of its own.
-        errors = [each for each in exc.errors(include_input=False) if each["type"] != "default_factory_not_called"]
+        errors = exc.errors(include_input=False)
         is_policy = all(error["loc"][:1] == ("policy",) for error in errors)
         where = f"variable {VARIABLE}" if is_policy else "`with:` block (or the flags)"
         lines = map(_message, errors)
