@@ -67,18 +67,18 @@ class Branches:
     default_tip: str
 
     def demand_other_than_default(self, branch: str) -> None:
-        """Raises `Refused` for the default branch, which no run writes to."""
+        """Raise `Refused` for the default branch, which no run writes to."""
         if branch == self.default:
             raise Refused(f"{branch} is the repository's default branch")
 
     def names(self, branch: str) -> list[str]:
-        """The names that the commits may go to, best first. Raises `Refused` for the default branch."""
+        """Return the names that the commits may go to, best first. Raises `Refused` for the default branch."""
         self.demand_other_than_default(branch)
         names = [branch, *(f"{branch}-{number}" for number in range(2, MOST_BRANCHES + 1))]
         return [name for name in names if name != self.default]
 
     def choose(self, branch: str, is_ours: Callable[[str], bool]) -> str:
-        """The branch that is ours, else the first free name. `is_ours` is asked with the tip of a branch."""
+        """Return the branch that is ours, else the first free name. `is_ours` is asked with the tip of a branch."""
         names = self.names(branch)
         ours = next((name for name in names if name in self.tips and is_ours(self.tips[name])), None)
         chosen = ours or next((name for name in names if name not in self.tips), None)
@@ -91,14 +91,15 @@ class Branches:
 
 
 def has_marks(message: str, marks: Mapping[str, str]) -> bool:
-    """Whether the message ends with these trailers, as the engine writes them: with a run, and no other trailer."""
+    """Return whether the message ends with these trailers, as the engine writes them: with a run, and no other
+    trailer."""
     trailers = read_trailers(message)
     return RUN_TRAILER in trailers and {RUN_TRAILER: trailers[RUN_TRAILER], **marks} == trailers
 
 
 def read_own_commits(history: Git, tip: str, branches: Branches, base: str) -> tuple[Commit, ...]:
-    """The commits of the branch with this tip that are neither in the base nor in the default branch, or else its tip;
-    the newest first: what somebody else has put on top is met first.
+    """Return the commits of the branch with this tip that are neither in the base nor in the default branch, or else
+    its tip; the newest first: what somebody else has put on top is met first.
 
     `history` is a repository for this purpose alone: it gets commits without their trees.
     """
@@ -122,7 +123,7 @@ def moved_on(branch: str, tip: str, base: str) -> Refused:
 
 
 def read_branches(git: Git, branch: str) -> Branches:
-    """The branches of the server now."""
+    """Return the branches of the server now."""
     tips, default, default_tip = {}, "", ""
     listed = git.run_remote("ls-remote", "--symref", git.remote.url, "HEAD", f"{HEADS}{branch}*")
     for line in listed.decode(errors="replace").split("\n"):
@@ -224,7 +225,7 @@ class BundlePush:
         return bundle.tip
 
     def _plan_verified(self, git: Git, commits: tuple[Commit, ...]) -> list[PlannedCommit]:
-        """What GitHub is to write."""
+        """Return what GitHub is to write."""
         trees = [tree_of(git, self.base_commit), *(commit.tree for commit in commits)]
         return [
             PlannedCommit.of(message, commit.tree, compare_trees(git, parent_tree, commit.tree))
@@ -248,7 +249,7 @@ class BundlePush:
         return tuple(new[commit.oid] for commit in commits)
 
     def _identity(self, author: Account, time: str) -> dict[str, str]:
-        """The bot as author and committer."""
+        """Return the bot as author and committer."""
         return {
             f"GIT_{role}_{key}": value
             for role in ("AUTHOR", "COMMITTER")
@@ -256,8 +257,8 @@ class BundlePush:
         }
 
     def _is_ours(self, history: Git, tip: str, branches: Branches, author: Account) -> bool:
-        """Whether a branch with this tip may be overwritten: every commit that only it has is one that a run for the
-        same issue has pushed, and nobody has changed since.
+        """Return whether a branch with this tip may be overwritten: every commit that only it has is one that a run for
+        the same issue has pushed, and nobody has changed since.
 
         The commits themselves say so: a run may have been cut off between its push and its comment, and what a comment
         says may come from a receipt in a forged run folder.
@@ -271,7 +272,7 @@ class BundlePush:
         )
 
     def _address(self, author: Account) -> str:
-        """The address that GitHub gives the bot."""
+        """Return the address that GitHub gives the bot."""
         return f"{author.id}+{author.login}@users.noreply.{urlsplit(self.remote.url).hostname or ''}"
 
     @property
@@ -365,20 +366,21 @@ class VerifiedPush:
         return replace(pushed, branch=chosen)
 
     def _may_write(self, tip: str, branches: Branches) -> bool:
-        """Whether we may write to a branch with this tip: it has no commits of its own, or all of them are ours."""
+        """Return whether we may write to a branch with this tip: it has no commits of its own, or all of them are
+        ours."""
         return tip == self.bundle.base_commit or all(
             has_marks(commit.message, self.bundle.marks) and self._is_unchanged(commit)
             for commit in read_own_commits(self.history, tip, branches, self.bundle.base_commit)
         )
 
     def _is_unchanged(self, commit: Commit) -> bool:
-        """Whether we made the commit. One that GitHub did not sign was pushed by git, which anybody can be."""
+        """Return whether we made the commit. One that GitHub did not sign was pushed by git, which anybody can be."""
         now = self._read_commit(commit.oid)
         return self._is_ours(now) and (bool(now.signature) or commit.is_original)
 
     def _read_commit(self, oid: str) -> CommitNow:
-        """A commit that is there. One that was just made may not be known everywhere on GitHub yet: that passes, and
-        what is done again then writes nothing twice."""
+        """Return a commit that is there. One that was just made may not be known everywhere on GitHub yet: that
+        passes, and what is done again then writes nothing twice."""
         try:
             return self.writer.commit(oid)
         except WriteFailed as exc:
@@ -431,7 +433,7 @@ class VerifiedPush:
         )
 
     def _check_signature(self, branch: str, commit: str) -> Pushed:
-        """The branch, when GitHub has signed what the validators saw. Raises `BoundaryError` otherwise."""
+        """Return the branch when GitHub has signed what the validators saw. Raises `BoundaryError` otherwise."""
         now, expected = self._read_commit(commit), self.commits[-1].tree
         if now.tree != expected:
             raise BoundaryError(
@@ -447,5 +449,5 @@ class VerifiedPush:
 
 
 def _without_run(message: str) -> str:
-    """A commit's message without the run that wrote it."""
+    """Return a commit's message without the run that wrote it."""
     return "\n".join(line for line in message.strip().splitlines() if not line.startswith(f"{RUN_TRAILER}: "))

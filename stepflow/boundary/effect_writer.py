@@ -114,11 +114,11 @@ class EffectWriter:
         return self._plan.issue.number
 
     def is_due(self, effect: Effect) -> bool:
-        """False for an effect that was written, or that needs the pull request that GitHub forbade."""
+        """Return False for an effect that was written, or that needs the pull request that GitHub forbade."""
         return effect.kind not in self.receipts and not (self._forbidden and effect.kind in _NEEDS_PULL_REQUEST)
 
     def is_closed(self) -> bool:
-        """Whether the issue is closed."""
+        """Return whether the issue is closed."""
         return self._writer.issue(self.issue).state == "closed"
 
     def read_back(self, expected: str | None) -> ApplyResult:
@@ -133,7 +133,7 @@ class EffectWriter:
         return self.result(Outcome.COMPLETED)
 
     def result(self, outcome: Outcome, reason: str = "") -> ApplyResult:
-        """The result, with what is known of the cost by now."""
+        """Return the result, with what is known of the cost by now."""
         pushed = self.receipts.get(EffectKind.PUSH_BRANCH)
         is_pushed = pushed is not None and pushed.status in _WRITTEN
         warnings = tuple(self._warnings)
@@ -166,7 +166,7 @@ class EffectWriter:
                 assert_never(effect)
 
     def own_comment(self) -> OwnComment | None:
-        """Our earlier comment on the issue."""
+        """Return our earlier comment on the issue."""
         if self._plan.issue is None:
             return None
         plan, comments, viewer = self._plan, self._writer.comments(self.issue), self._writer.viewer()
@@ -225,7 +225,7 @@ class EffectWriter:
         return self._writer.update_comment(own.comment.id, body)
 
     def _marker(self, own: OwnComment | None, commit: str) -> Marker:
-        """The marker of a text of this run. Its costs build on the text of this agent that knows of the most."""
+        """Return the marker of a text of this run. Its costs build on the text of this agent that knows of the most."""
         plan, known = self._plan, self._costliest or own
         facts = {"run": plan.run_id, "agent": plan.agent, "commit": commit, "day": self._today}
         return make_marker(known, issue=self.issue, cost=plan.cost, record=plan.record(self._today), **facts)

@@ -158,7 +158,7 @@ def confirm_receipts(
 
 
 def _names_nothing(receipt: Receipt, followed: str) -> bool:
-    """Whether a receipt leads nowhere but to the pull request that is followed up."""
+    """Return whether a receipt leads nowhere but to the pull request that is followed up."""
     texts = EffectKind.POST_COMMENT, EffectKind.SUBMIT_REVIEW
     with_names = (EffectKind.PUSH_BRANCH, EffectKind.OPEN_PULL_REQUEST, *texts)
     names = receipt.number, receipt.branch, receipt.commit
@@ -166,7 +166,7 @@ def _names_nothing(receipt: Receipt, followed: str) -> bool:
 
 
 def _is_own_push(github: GitHub, pushed: Receipt, number: int, url: str) -> bool:
-    """Whether our account opened this pull request from the branch that was pushed, and it has the commit."""
+    """Return whether our account opened this pull request from the branch that was pushed, and it has the commit."""
     try:
         pull = github.pull_request(number)
         return (
@@ -183,7 +183,7 @@ def _is_own_push(github: GitHub, pushed: Receipt, number: int, url: str) -> bool
 
 
 def _is_own_text(github: GitHub, receipt: Receipt, *, run: str, agent: str, issue: int) -> bool:
-    """Whether the receipt leads to our account's comment or review of this run."""
+    """Return whether the receipt leads to our account's comment or review of this run."""
     try:
         if receipt.kind is EffectKind.POST_COMMENT:
             texts: tuple[Comment, ...] = github.comments(issue)

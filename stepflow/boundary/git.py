@@ -129,7 +129,7 @@ class GitFailed(GitHubFailed):
 def git_failed(
     command: str, written: str, *, rejected: Sequence[str] = (), connection: Connection = DIRECT
 ) -> GitFailed:
-    """The failure of one command, with what to do. `written` is what git and the server wrote to stderr, and
+    """Return the failure of one command, with what to do. `written` is what git and the server wrote to stderr, and
     `rejected` why the refs of a push were not taken."""
     said = "\n".join(filter(None, (_shorten(written), " ".join(rejected)[:LONGEST_DETAIL])))
     failed = GitFailed(f"`git {command}` failed: {said}.", said=said, written=written)
@@ -168,7 +168,7 @@ def describe_rule(said: str) -> str:
 
 
 def _shorten(written: str) -> str:
-    """What git and the server wrote, without the server's decoration; of a long text both ends."""
+    """Return what git and the server wrote, without the server's decoration; of a long text both ends."""
     lines = (_SERVER.sub(r"\1", line).rstrip() for line in written.splitlines())
     text = "\n".join(line for line in lines if _WORDS.search(line))
     half = LONGEST_DETAIL // 2
@@ -331,7 +331,7 @@ class Git:
 
 
 def _read(process: subprocess.Popen[bytes], command: str, seconds: float, most: int) -> bytes:
-    """What the process writes until it ends; it is killed when that takes too long or is too much."""
+    """Return what the process writes until it ends; it is killed when that takes too long or is too much."""
     expired = threading.Event()
 
     def expire() -> None:
@@ -376,7 +376,7 @@ class GitReader(Protocol):
 
 
 def _connection_settings(connection: Connection, file: Path) -> dict[str, str]:
-    """The settings of one git process; certificates are written to the file. An empty proxy is none."""
+    """Return the settings of one git process; certificates are written to the file. An empty proxy is none."""
     settings = {"http.proxy": connection.proxy}
     if connection.certificates:
         from requests.utils import DEFAULT_CA_BUNDLE_PATH  # noqa: PLC0415 - costs time that most runs need not pay
@@ -390,7 +390,8 @@ def _connection_settings(connection: Connection, file: Path) -> dict[str, str]:
 
 
 def system_authorities() -> Path | None:
-    """The machine's own authorities, which an image may have added to, where the libraries were built to look."""
+    """Return the machine's own authorities, which an image may have added to, where the libraries were built to
+    look."""
     paths = ssl.get_default_verify_paths()
     places = (Path(paths.openssl_cafile), Path(paths.openssl_capath) / "ca-certificates.crt")
     return next((path for path in places if path.is_file()), None)
@@ -462,8 +463,8 @@ def _demand_commit(git: Git, commit: str) -> None:
 
 
 def _demand_room(branch: str, tips: dict[str, str]) -> None:
-    """Raises `InputError` if the name extends that of an existing branch or the other way around, as in `a` and `a/b`,
-    which git cannot have together."""
+    """Raise `InputError` if the name extends that of an existing branch or the other way around, as in `a` and
+    `a/b`, which git cannot have together."""
     in_the_way = next((name for name in sorted(tips) if excludes_branch(name, branch)), "")
     if in_the_way:
         raise InputError(

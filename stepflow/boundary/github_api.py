@@ -88,7 +88,7 @@ class GitHub:
         self._client.close()
 
     def permission(self, login: str) -> str:
-        """What this account may do, `none` for a stranger: the role where it is one of GitHub's own, else the
+        """Return what this account may do, `none` for a stranger: the role where it is one of GitHub's own, else the
         permission that a custom role stands for."""
         path = f"/collaborators/{quote(login, safe='')}/permission"
         role = self._find("say what permission somebody has", Role, path)
@@ -96,12 +96,12 @@ class GitHub:
         return next((name for name in names if name in set(Permission)), Permission.NONE)
 
     def full_name(self) -> str:
-        """The repository's present name, also when it was renamed."""
+        """Return the repository's present name, also when it was renamed."""
         return self._read_repository().full_name
 
     def locate(self, number: int | None) -> GitHubRepository:
-        """The repository under its present name, which is used from now on. It is the one with this id, if that is
-        known: its name at the start of the job may be somebody else's by now."""
+        """Find the repository under its present name, and use that from now on. It is the one with this id, if that
+        is known: its name at the start of the job may be somebody else's by now."""
         path = "" if number is None else self._client.url_of(number)
         found = self._get("find the repository", GitHubRepository, path, REPOSITORY)
         self._repository = found.full_name
@@ -109,17 +109,17 @@ class GitHub:
         return found
 
     def has_had(self, name: str) -> bool:
-        """Whether a name is the repository's, or was, and still leads to it."""
+        """Return whether a name is the repository's, or was, and still leads to it."""
         number = self._read_repository().id
         return self._read("find a repository", lambda: self._client.id_behind(name)) == number
 
     def default_branch(self) -> str:
-        """The repository's default branch."""
+        """Return the repository's default branch."""
         return self._read_repository().default_branch
 
     def scope_problem(self, *, private: bool | None) -> str:
-        """Why this token cannot write, by the scopes that GitHub's answers so far have named; empty where they named
-        none, as for the tokens of jobs and Apps."""
+        """Return why this token cannot write, by the scopes that GitHub's answers so far have named; empty where
+        they named none, as for the tokens of jobs and Apps."""
         scopes = self._client.oauth_scopes
         enough = {"repo"} if private else {"repo", "public_repo"}
         if not scopes or scopes & enough:
@@ -134,19 +134,19 @@ class GitHub:
         return self._viewer
 
     def issue(self, number: int) -> IssueNow:
-        """The issue, or the pull request of this number, now."""
+        """Return the issue, or the pull request of this number, now."""
         return self._get("read the issue", IssueNow, f"/issues/{number}")
 
     def labels(self) -> dict[str, str]:
-        """The description of each label of the repository, empty where it has none."""
+        """Return the description of each label of the repository, empty where it has none."""
         return {label.name: label.description for label in self._list("list the labels", Label, "/labels")}
 
     def comments(self, number: int) -> tuple[Comment, ...]:
-        """All comments of an issue, oldest first."""
+        """Return all comments of an issue, oldest first."""
         return self._list("read the issue's comments", Comment, f"/issues/{number}/comments")
 
     def open_pull_requests(self, branch: str) -> tuple[PullRequest, ...]:
-        """The open pull requests from a branch of this repository."""
+        """Return the open pull requests from a branch of this repository."""
         pulls = self._list_pull_requests(self._repository, branch)
         if not pulls and self._client.has_moved:
             # GitHub looks for the branch of this owner, which a transfer has changed.
@@ -154,21 +154,21 @@ class GitHub:
         return pulls
 
     def pull_request(self, number: int) -> PullRequest:
-        """The pull request now."""
+        """Return the pull request now."""
         return self._get("read the pull request", PullRequest, f"/pulls/{number}", PULL_REQUEST)
 
     def pull_request_commits(self, number: int) -> tuple[CommitNow, ...]:
-        """The commits of a pull request, oldest first; GitHub lists 250 at most."""
+        """Return the commits of a pull request, oldest first; GitHub lists 250 at most."""
         doing = "list the commits of the pull request"
         return self._list(doing, CommitNow, f"/pulls/{number}/commits", PULL_REQUEST)
 
     def commit(self, oid: str) -> CommitNow:
-        """A commit of the repository."""
+        """Return a commit of the repository."""
         # Of its files, which are listed too, no more than one.
         return self._get("read a commit", CommitNow, f"/commits/{oid}", per_page="1")
 
     def review_threads(self, number: int) -> tuple[ReviewThread, ...]:
-        """The threads of a pull request's reviews; of each the newest hundred comments."""
+        """Return the threads of a pull request's reviews; of each the newest hundred comments."""
 
         def read() -> tuple[ReviewThread, ...]:
             threads: list[ReviewThread] = []
@@ -183,20 +183,20 @@ class GitHub:
         return self._read("read the review threads", read, PULL_REQUEST)
 
     def reviews(self, number: int) -> tuple[Review, ...]:
-        """All reviews of a pull request, oldest first."""
+        """Return all reviews of a pull request, oldest first."""
         return self._list("list the reviews", Review, f"/pulls/{number}/reviews", PULL_REQUEST)
 
     def review_comments(self, number: int) -> tuple[Comment, ...]:
-        """All comments on lines of a pull request, oldest first."""
+        """Return all comments on lines of a pull request, oldest first."""
         return self._list("list the comments on lines", Comment, f"/pulls/{number}/comments", PULL_REQUEST)
 
     def changed_files(self, number: int) -> tuple[ChangedFile, ...]:
-        """The files that a pull request changes; GitHub lists 3000 at most."""
+        """Return the files that a pull request changes; GitHub lists 3000 at most."""
         doing = "list the files of the pull request"
         return self._list(doing, ChangedFile, f"/pulls/{number}/files", PULL_REQUEST)
 
     def _ask_graph(self, document: str, **variables: object) -> Any:  # noqa: ANN401 - JSON
-        """The data of the answer to a GraphQL document about this repository."""
+        """Return the data of the answer to a GraphQL document about this repository."""
         owner, _, name = self._repository.partition("/")
         return self._client.graphql(document, owner=owner, name=name, **variables)
 
@@ -231,7 +231,7 @@ class GitHub:
     def _list(
         self, doing: str, kind: type[A], path: str, subject: ReadSubject = ISSUE, **parameters: str
     ) -> tuple[A, ...]:
-        """All pages of a list."""
+        """Return all pages of a list."""
 
         def read() -> tuple[A, ...]:
             return tuple(each for page in self._client.pages(path, parameters) for each in kind.many(page))
@@ -277,17 +277,19 @@ class GitHubReader(GitHub):
         return self._read("list the issues", read, ISSUE_LIST)
 
     def spent(self, number: int, *, run: str) -> Spent:
-        """What all other runs on the issue have cost, as far as this token's own account wrote their comments."""
+        """Return what all other runs on the issue have cost, as far as this token's own account wrote their
+        comments."""
         return spent_on_issue(self.comments(number), self.viewer(), issue=number, run=run)
 
     def demands_signatures(self, branch: str) -> bool:
-        """Whether a rule lets only signed commits onto a branch of this name, which need not exist. Empty means the
-        default branch."""
+        """Return whether a rule lets only signed commits onto a branch of this name, which need not exist. Empty
+        means the default branch."""
         path = f"/rules/branches/{quote(branch or self.default_branch(), safe='')}"
         return any(rule.type == "required_signatures" for rule in self._list("list the rules of a branch", Rule, path))
 
     def remarks(self, number: int, *, most: int) -> tuple[Remark, ...]:
-        """What people said on the issue, newest first, out of its `most` newest comments; no bot's and none of ours."""
+        """Return what people said on the issue, newest first, out of its `most` newest comments; no bot's and none
+        of ours."""
         return tuple(
             remark
             for remark in self._read("read the issue's comments", lambda: self._read_newest(Remark, number, most))
@@ -295,8 +297,8 @@ class GitHubReader(GitHub):
         )
 
     def rendered(self, number: int, *, most: int) -> tuple[str, ...]:
-        """The issue and its `most` newest comments as GitHub's page shows them, in HTML. Addresses of attached images
-        are signed there: for some minutes they let anybody in."""
+        """Return the issue and its `most` newest comments as GitHub's page shows them, in HTML. Addresses of
+        attached images are signed there: for some minutes they let anybody in."""
 
         def read() -> tuple[RenderedText, ...]:
             issue = RenderedText.model_validate(self._client.ask("GET", f"/issues/{number}", full=True)[1])
@@ -305,20 +307,20 @@ class GitHubReader(GitHub):
         return tuple(text.html for text in self._read("show the issue and its comments", read))
 
     def image(self, address: str, *, hosts: frozenset[str]) -> bytes | ImageProblem:
-        """The image at the address of an attachment, read without the token, or why there is none. Raises nothing: a
-        run can do without an image."""
+        """Return the image at the address of an attachment, read without the token, or why there is none. Raises
+        nothing: a run can do without an image."""
         try:
             return self._read("give an image", lambda: self._client.stored_image(address, hosts=hosts))
         except (BoundaryError, InputError):
             return ImageProblem.FAILED
 
     def pull_request_files(self, number: int) -> tuple[str, ...]:
-        """The paths of the files that a pull request changes, of renamed ones both."""
+        """Return the paths of the files that a pull request changes, of renamed ones both."""
         paths = (path for file in self.changed_files(number) for path in (file.previous, file.path))
         return tuple(dict.fromkeys(filter(None, paths)))
 
     def failed_jobs(self, run_id: int) -> tuple[WorkflowJob, ...]:
-        """The jobs of a workflow run that went wrong the last time it ran."""
+        """Return the jobs of a workflow run that went wrong the last time it ran."""
 
         def read() -> tuple[WorkflowJob, ...]:
             pages = self._client.pages(f"/actions/runs/{run_id}/jobs", {"filter": "latest"})
@@ -327,8 +329,8 @@ class GitHubReader(GitHub):
         return self._read("list the jobs of a workflow run", read, WORKFLOW_RUN)
 
     def job_log(self, job_id: int, *, last_bytes: int) -> str:
-        """The end of what a job wrote, at most so many bytes; empty when there is no log (any more), or an endless
-        one."""
+        """Return the end of what a job wrote, at most so many bytes; empty when there is no log (any more), or an
+        endless one."""
         path = f"/actions/jobs/{job_id}/logs"
         log = self._read(
             "give the log of a job", lambda: self._client.stored_bytes(path, last_bytes=last_bytes), WORKFLOW_RUN
@@ -336,18 +338,18 @@ class GitHubReader(GitHub):
         return log.decode("utf-8-sig", errors="replace")
 
     def contains(self, branch: str, commit: str) -> bool:
-        """Whether a branch has a commit; not when one of the two does not exist."""
+        """Return whether a branch has a commit; not when one of the two does not exist."""
         path = f"/compare/{quote(branch, safe='')}...{commit}"
         comparison = self._find("compare a branch with a commit", Comparison, path, BRANCH, per_page="1")
         return comparison is not None and comparison.status in ("behind", "identical")
 
     def merge_base(self, base: str, head: str) -> str:
-        """The commit at which two commits part."""
+        """Return the commit at which two commits part."""
         path = f"/compare/{base}...{head}"
         return self._get("compare two commits", Comparison, path, PULL_REQUEST, per_page="1").merge_base
 
     def _read_newest(self, kind: type[A], number: int, most: int, *, full: bool = False) -> tuple[A, ...]:
-        """The newest comments of an issue, newest first."""
+        """Return the newest comments of an issue, newest first."""
         pages = self._client.pages(f"/issues/{number}/comments", newest_first=True, full=full)
         return tuple(itertools.islice((comment for page in pages for comment in reversed(kind.many(page))), most))
 

@@ -317,7 +317,7 @@ class AnswerFailed(Exception):
 def write_failed(
     doing: str, repository: str, exc: Exception, redactor: Redactor, *, host: str, connection: Connection
 ) -> WriteFailed:
-    """The failure of what GitHub, at this host, was asked to do; `status` 429 stands for every rate limit."""
+    """Return the failure of what GitHub, at this host, was asked to do; `status` 429 stands for every rate limit."""
     failure = f"GitHub did not {doing} in {repository}"
     if isinstance(exc, Redirected):
         return WriteFailed(redactor(f"{failure}: {host} {exc}."), status=exc.status, hint=_MOVED)

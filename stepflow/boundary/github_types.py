@@ -45,7 +45,7 @@ class Answer(BaseModel):
 
     @classmethod
     def many(cls, data: object) -> list[Self]:
-        """A list of them."""
+        """Read a list of them."""
         return TypeAdapter(list[cls]).validate_python(data)  # type: ignore[valid-type]
 
 
@@ -97,7 +97,7 @@ class CommitNow(Answer):
     parents: tuple[_Oid, ...]
 
     def is_by(self, account: Account) -> bool:
-        """Whether the account made the commit and nobody has changed it since: changing it elsewhere sets the
+        """Return whether the account made the commit and nobody has changed it since: changing it elsewhere sets the
         committer, changing it on GitHub sets the author. GitHub is the committer of commits that its API writes."""
         return self.author_id == account.id and self.committer_login in (account.login, _WEB_FLOW)
 
@@ -136,7 +136,7 @@ class IssueNow(Answer):
     pull_request: dict[str, Any] | bool | None = None
 
     def as_subject(self) -> Issue:
-        """The issue of a run."""
+        """Return the issue of a run."""
         return Issue(**self.model_dump(exclude={"state", "locked", "pull_request"}))
 
 
@@ -218,7 +218,7 @@ class ChangedFile(Answer):
     patch: str = ""
 
     def shows(self, first: int, last: int, *, is_new: bool) -> bool:
-        """Whether one part of the diff has all these lines, of the new version or of the one before."""
+        """Return whether one part of the diff has all these lines, of the new version or of the one before."""
         parts = (map(int, (group or 1 for group in each.groups())) for each in _HUNK.finditer(self.patch))
         ranges = ((new, news) if is_new else (old, olds) for old, olds, new, news in parts)
         return any(begin <= first <= last < begin + size for begin, size in ranges)

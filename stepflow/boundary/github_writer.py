@@ -31,7 +31,7 @@ class GitHubWriter(GitHub):
     _last_write = 0.0
 
     def create_comment(self, number: int, body: str) -> Comment:
-        """A new comment."""
+        """Post a comment."""
         return self._write_as(Comment, "comment on the issue", "POST", f"/issues/{number}/comments", body=body)
 
     def update_comment(self, comment_id: int, body: str) -> Comment:
@@ -51,7 +51,7 @@ class GitHubWriter(GitHub):
         self._send("close the issue", "PATCH", f"/issues/{number}", state="closed", state_reason="completed")
 
     def create_pull_request(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> PullRequest:
-        """A new pull request."""
+        """Open a pull request."""
         facts = {"base": base, "head": branch, "title": title, "body": body, "draft": draft}
         return self._write_as(PullRequest, "open the pull request", "POST", "/pulls", **facts)
 
@@ -62,7 +62,7 @@ class GitHubWriter(GitHub):
     def create_review(
         self, number: int, *, commit: str, event: str, body: str, comments: Sequence[Mapping[str, object]]
     ) -> Review:
-        """A new review of a pull request, with comments on lines as of this commit."""
+        """Submit a review of a pull request, with comments on lines as of this commit."""
         facts = {"commit_id": commit, "event": event, "body": body, "comments": list(comments)}
         return self._write_as(Review, "submit the review", "POST", f"/pulls/{number}/reviews", **facts)
 
@@ -76,14 +76,14 @@ class GitHubWriter(GitHub):
         self._send("dismiss the earlier review", "PUT", path, message=message, event="DISMISS")
 
     def review_thread(self, thread_id: str) -> ReviewThread:
-        """A thread of a pull request's review now."""
+        """Return a thread of a pull request's review now."""
         return self._read(
             "read a review thread",
             lambda: read_part(ReviewThread, self._client.graphql(REVIEW_THREAD, id=thread_id), "node"),
         )
 
     def reply_to_thread(self, thread_id: str, body: str) -> None:
-        """A new comment at the end of a thread."""
+        """Post a comment at the end of a thread."""
         reply = {"pullRequestReviewThreadId": thread_id, "body": body}
         self._mutate("reply in a review thread", REPLY, reply, str, "addPullRequestReviewThreadReply", "comment", "url")
 
@@ -94,17 +94,17 @@ class GitHubWriter(GitHub):
         )
 
     def releases(self) -> tuple[Release, ...]:
-        """All releases, drafts too, newest first."""
+        """Return all releases, drafts too, newest first."""
         return self._list("list the releases", Release, "/releases")
 
     def create_release(self, *, tag: str, target: str, name: str, body: str, draft: bool) -> Release:
-        """A new release; its tag is made at `target` if it does not exist."""
+        """Create a release; its tag is made at `target` if it does not exist."""
         facts = {"tag_name": tag, "target_commitish": target, "name": name, "body": body, "draft": draft}
         fixed = {"prerelease": False, "generate_release_notes": False, "make_latest": "true"}
         return self._write_as(Release, "create the release", "POST", "/releases", **facts, **fixed)
 
     def was_dispatched(self, workflow: str, *, branch: str, commit: str) -> bool:
-        """Whether somebody has started this workflow for this commit of a branch."""
+        """Return whether somebody has started this workflow for this commit of a branch."""
         query = {"event": "workflow_dispatch", "branch": branch, "head_sha": commit, "per_page": "1"}
         path = f"/actions/workflows/{quote(workflow, safe='')}/runs"
         found = self._read(
@@ -143,8 +143,8 @@ class GitHubWriter(GitHub):
         additions: Mapping[str, str],
         deletions: Sequence[str],
     ) -> str:
-        """A new commit on a branch that stands at `head`, signed by GitHub; its oid. `message` has `headline` and
-        `body`; `additions` are the contents in base64 by path."""
+        """Create a commit on a branch that stands at `head`, signed by GitHub, and return its oid. `message` has
+        `headline` and `body`; `additions` are the contents in base64 by path."""
         commit = {
             "branch": {"repositoryNameWithOwner": self.full_name(), "branchName": branch},
             "expectedHeadOid": head,

@@ -41,7 +41,7 @@ def image_hosts(server_url: str) -> frozenset[str]:
 
 
 def is_at(address: str, hosts: frozenset[str]) -> bool:
-    """Whether an address leads to one of these hosts."""
+    """Return whether an address leads to one of these hosts."""
     try:
         return urlsplit(address).netloc.lower() in hosts
     except ValueError:

@@ -137,7 +137,7 @@ class Plan:
         return OutputFilter(allowed_hosts=allowed_hosts, redactor=self.redactor)
 
     def record(self, day: str) -> RunRecord | None:
-        """What GitHub keeps about this run, written on that `day`; None for one that could not be prepared."""
+        """Return what GitHub keeps about this run, written on that `day`; None for one that could not be prepared."""
         if not self.digest:
             return None
         return RunRecord(
@@ -150,7 +150,7 @@ class Plan:
         )
 
     def author(self, day: str) -> PullRequestAuthor | None:
-        """What a pull request says of the run that wrote it."""
+        """Return what a pull request says of the run that wrote it."""
         issue, record = self.issue.number if self.issue else None, self.record(day)
         return PullRequestAuthor(agent=marker_word(self.agent), issue=issue, record=record) if record else None
 
@@ -195,7 +195,7 @@ def check_actor(github: GitHub, settings: BoundarySettings, approver: Permission
 
 
 def is_named(actor: str, allowed: tuple[str, ...]) -> bool:
-    """Whether `start.bots` names this account."""
+    """Return whether `start.bots` names this account."""
     names = {name.strip().removesuffix("[bot]").casefold() for name in allowed}
     return actor.removesuffix("[bot]").casefold() in names
 
@@ -243,7 +243,7 @@ def object_to_labels(
 
 
 def is_trigger_label(label: str, settings: BoundarySettings) -> bool:
-    """Whether adding this label would start an agent."""
+    """Return whether adding this label would start an agent."""
     if label.casefold() == (settings.started_by_label or "").casefold():
         return True
     # The bare name of an agent may be any word.
@@ -281,14 +281,15 @@ def branch_name(agent: AgentDefinition, facts: RunFacts) -> str:
 
 
 def unfinished_branch(agent: AgentDefinition, facts: RunFacts) -> str:
-    """Where the work of a run that did not complete may be kept. No pull request shows it, since one is opened from
-    `branch_name` alone: what a pull request shows was validated."""
+    """Return where the work of a run that did not complete may be kept. No pull request shows it, since one is
+    opened from `branch_name` alone: what a pull request shows was validated."""
     branch = branch_of(agent, f"run-{facts.run_id}")
     return branch if facts.issue or facts.follow_up else f"{branch}-unfinished"
 
 
 def branch_of(agent: AgentDefinition, last: str) -> str:
-    """A branch of the agent's runs; `last` says which run. A rehearsal's is named after its scenario, in any script."""
+    """Return a branch of the agent's runs; `last` says which run. A rehearsal's is named after its scenario, in any
+    script."""
     name, last = (re.sub(r"[^A-Za-z0-9._-]+", "-", part) for part in (agent.name, last))
     return f"{agent.github.pull_request.branch_prefix}{name}/{last}"
 

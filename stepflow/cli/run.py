@@ -282,7 +282,7 @@ def _resumed_request(folder: Path, started: RunStarted, programs: tuple[Path, ..
 
 
 def _demand_server_of_job(folder: Path, options: Mapping[str, object]) -> None:
-    """Raises `InputError` if the run's server is not that of the job: a run folder may be forged, and the job's token
+    """Raise `InputError` if the run's server is not that of the job: a run folder may be forged, and the job's token
     is for the job's server alone."""
     for name, variable in VARIABLES.items():
         given, of_job = str(options.get(name) or ""), os.environ.get(variable, "")

@@ -106,8 +106,8 @@ class _Lock(BaseModel):
 
 
 def lock_text(servers: Iterable[McpServer]) -> str:
-    """The lock file for servers with the tools that they list now. It is sorted, and shows a reviewer everything
-    that a model would read: invisible characters are escaped."""
+    """Return the lock file for servers with the tools that they list now. It is sorted, and shows a reviewer
+    everything that a model would read: invisible characters are escaped."""
     tools = {server.name: sorted(server.tools, key=lambda tool: tool.name) for server in servers}
     lock = _Lock(servers={name: _LockedServer(digest=digest_of(each), tools=each) for name, each in tools.items()})
     return (
@@ -136,7 +136,7 @@ class LockedServers:
 
 
 def read_lock(agent: Agent, folder: AgentFolder) -> LockedServers:
-    """The agent's servers with the tools that its lock file pins."""
+    """Return the agent's servers with the tools that its lock file pins."""
     servers, problems = agent.mcp_servers, agent.problems
     lock = problems.diagnostics.of(LOCK_FILE)
     fix = f"Run `stepflow mcp lock {folder.name}`, read what it changed, and commit it."
@@ -177,7 +177,7 @@ def _read_entries(folder: AgentFolder, lock: FileProblems, fix: str) -> Mapping[
 def _pin(
     server: McpServer, entry: _LockedServer | None, problems: FileProblems, lock: FileProblems, fix: str
 ) -> McpServer:
-    """The server with its tools and their digest, or unchanged after a problem."""
+    """Return the server with its tools and their digest, or unchanged after a problem."""
     if entry is None:
         at = Pointer("/mcpServers") / server.name
         problems.report("SF213", at, f'"{LOCK_FILE}" does not pin its tools', fix)
@@ -201,7 +201,7 @@ def _offered_tools(server: McpServer, entry: _LockedServer, lock: FileProblems, 
 
 
 def _why_refused(name: str, schema: JsonObject) -> str:
-    """Why the Messages API would refuse a tool, and with it the whole request; empty when it would not."""
+    """Return why the Messages API would refuse a tool, and with it the whole request; empty when it would not."""
     # As in schemas.py: agents without servers need not wait for this import.
     from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415
 

@@ -46,7 +46,7 @@ _SHELL_WORDS = frozenset(
 
 
 def first_program(command: str) -> str | None:
-    """The program that a shell command starts; None for a builtin of bash, and when only bash could tell."""
+    """Return the program that a shell command starts; None for a builtin of bash, and when only bash could tell."""
     try:
         words = shlex.split(command, comments=True)
     except ValueError:
@@ -80,7 +80,7 @@ def _is_named_after(program: str, other: str) -> bool:
 def entry_of(
     step_id: str, entries: Mapping[str, ValidationEntry], verdict: VerdictType | None
 ) -> ValidationEntry | None:
-    """The validation entry of a closure step: the one with its id, else the verdict's."""
+    """Return the validation entry of a closure step: the one with its id, else the verdict's."""
     return entries.get(step_id) or entries.get(MAPPED_ENTRIES[verdict or VerdictType.COUNT_ITERATION])
 
 
@@ -101,7 +101,7 @@ class ValidationBuilder:
     programs: Collection[str] | None = None
 
     def entries(self) -> dict[str, ValidationEntry]:
-        """All validation entries by id."""
+        """Return all validation entries by id."""
         validators = self._validators()
         entries: dict[str, ValidationEntry] = {}
         for key, entry in self.registry.validation_steps.items():
@@ -246,7 +246,7 @@ class ValidationBuilder:
         )
 
     def _is_sound(self, prompt: Prompt, extracted: Collection[str]) -> bool:
-        """Whether a retry prompt can be used. Warns about names that no failure and no run has (SF515)."""
+        """Return whether a retry prompt can be used. Warns about names that no failure and no run has (SF515)."""
         own_values = {*RETRY_VALUES, *extracted}
         known = own_values | self.supply.names
         tags = prompt.tags(known, is_open=True)
@@ -272,8 +272,8 @@ class ValidationBuilder:
         validators: Iterable[Validator],
         at: Pointer,
     ) -> SourceText | None:
-        """The retry prompt of a failure pattern, or the one for any failure, which may be missing. `validators` are
-        those whose failures it is for."""
+        """Return the retry prompt of a failure pattern, or the one for any failure, which may be missing.
+        `validators` are those whose failures it is for."""
         path = self.prompts.path(address, pattern.adaptation if pattern else None)
         prompt = self.prompts.read(path)
         if prompt is not None:

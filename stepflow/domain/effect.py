@@ -82,7 +82,7 @@ class Suggestion:
         return describe_place(self.path, self.first, self.last)
 
     def overlaps(self, other: Suggestion) -> bool:
-        """Whether people could commit only one of the two."""
+        """Return whether people could commit only one of the two."""
         return self.path == other.path and self.first <= other.last and other.first <= self.last
 
 

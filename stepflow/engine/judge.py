@@ -186,7 +186,7 @@ def build_request(command: str, validator: Validator) -> CommandRequest:
 
 
 def has_passed(rule: SuccessRule, result: CommandResult) -> bool:
-    """Whether a result meets `successWhen`. A command that timed out or did not start never does."""
+    """Return whether a result meets `successWhen`. A command that timed out or did not start never does."""
     if result.timed_out or not result.started:
         return False
     match rule:
@@ -203,7 +203,7 @@ def has_passed(rule: SuccessRule, result: CommandResult) -> bool:
 
 
 def _search_output(pattern: str, output: str) -> bool | None:
-    """Whether the output matches; None if the search ran out of time."""
+    """Return whether the output matches; None if the search ran out of time."""
     try:
         return Search()(pattern, output)
     except PatternTooSlow:
@@ -219,7 +219,7 @@ def _choose_action(run: ConditionRun) -> FailureAction:
 
 
 def _is_final(run: ConditionRun) -> bool:
-    """Whether trying again cannot help. The output of a command that passed is no sign of that."""
+    """Return whether trying again cannot help. The output of a command that passed is no sign of that."""
     validator, result = run.validator, run.result
     return not validator.recoverable_by_default or (
         not run.passed
@@ -413,7 +413,7 @@ def run_on_base(
 
 
 def _changes_again(condition: Condition, command: str, commands: Commands, guards: Guards) -> bool:
-    """Whether a check that has changed tracked files changes them again when it meets what it has written."""
+    """Return whether a check that has changed tracked files changes them again when it meets what it has written."""
     guards.closing()
     result = commands.run_command(build_request(command, condition.validator))
     passed = has_passed(condition.validator.success, result)
@@ -437,6 +437,6 @@ def _base_command(condition: Condition) -> str:
 
 
 def require_passing(checks: Iterable[BaseChecked]) -> None:
-    """Raises `BaseCheckError` if one of the checks failed."""
+    """Raise `BaseCheckError` if one of the checks failed."""
     if failed := ", ".join(check.name for check in checks if not check.passed):
         raise BaseCheckError(f"these checks already fail: {failed}.")

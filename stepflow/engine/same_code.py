@@ -31,7 +31,7 @@ def is_same_code(path: str, text: str, without: str) -> bool:
 
 
 def _go_tokens(text: str) -> list[str]:
-    """The file's parts without line comments, and with one line end or blank where there were several."""
+    """Return the file's parts without line comments, and with one line end or blank where there were several."""
     tokens = ["\n"]
     for match in _GO.finditer(f"{text}\n"):
         token = match[0]

@@ -291,7 +291,8 @@ def _find_signal(config: JsonObject, inputs: VerdictInput) -> str | None:
 
 
 def _has_fields(document: JsonObject, fields: JsonValue) -> bool:
-    """Whether the document has the required fields: with these values if `fields` is an object, any if it is a list."""
+    """Return whether the document has the required fields: with these values if `fields` is an object, any if it is
+    a list."""
     if isinstance(fields, dict):
         return all(_read_field(document, name) == value for name, value in fields.items())
     names = fields if isinstance(fields, list) else []

@@ -111,7 +111,7 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno
 
 
 def is_bug(error: BaseException) -> bool:
-    """Whether an exception is a fault of stepflow, so that people need its traceback."""
+    """Return whether an exception is a fault of stepflow, so that people need its traceback."""
     known = isinstance(error, RunCancelled | KeyboardInterrupt | StepflowError)
     return not known and not (isinstance(error, OSError) and error.errno in NO_ROOM)
 

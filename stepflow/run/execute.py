@@ -390,7 +390,7 @@ def _make_room(prepared: Prepared) -> str:
 
 
 def _demand_unchanged(prepared: Prepared, file: JournalFile) -> None:
-    """Raises `InputError` if another process has written to the journal before this one locked it."""
+    """Raise `InputError` if another process has written to the journal before this one locked it."""
     if prepared.resumed_run is None or file.seq == len(prepared.resumed_run.events):
         return
     raise InputError(

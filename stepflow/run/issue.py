@@ -131,7 +131,7 @@ def skip_stranger(request: RunRequest, load: Callable[[RunRequest], AgentDefinit
 
 
 def _lets_anyone_start(request: RunRequest, load: Callable[[RunRequest], AgentDefinition]) -> bool:
-    """Whether the requested agent says so. One that cannot be loaded does not: no stranger makes a job fail."""
+    """Return whether the requested agent says so. One that cannot be loaded does not: no stranger makes a job fail."""
     try:
         return load(request).anyone_may_start
     except StepflowError:
@@ -214,7 +214,7 @@ def _demand_write_access(reader: GitHubReader, request: RunRequest, approver: Pe
 
 
 def demand_scopes(reader: GitHubReader, request: RunRequest) -> None:
-    """Raises `InputError` if GitHub's last response shows that the token that writes lacks the scope to do so."""
+    """Raise `InputError` if GitHub's last response shows that the token that writes lacks the scope to do so."""
     if request.reads_with_writing_token and (problem := reader.scope_problem(private=request.trigger.private)):
         raise InputError(problem, hint="Set `github-token` to a token with the scope `repo`, or to the job's own.")
 

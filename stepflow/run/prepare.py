@@ -180,7 +180,7 @@ class LoadedSchemas:
     """Returns the schema that was resolved when the agent was loaded, so that later changes on disk have no effect."""
 
     def resolve(self, step: Step) -> JsonObject | None:
-        """The step's own answer schema."""
+        """Return the step's own answer schema."""
         return step.schema
 
 
@@ -319,7 +319,7 @@ def load_requested(request: RunRequest) -> AgentDefinition:
 
 
 def reviews_pull_requests(request: RunRequest, event: PullRequestEvent) -> bool:
-    """Whether the event names an agent that reviews pull requests of others.
+    """Return whether the event names an agent that reviews pull requests of others.
 
     Raises `InputError` if the checkout, which the agent is read from, is not of the default branch."""
     name = requested_agent(request)
@@ -376,7 +376,7 @@ class Handler(Protocol):
         ...
 
     def is_finished(self) -> bool:
-        """Whether the work is done."""
+        """Return whether the work is done."""
         ...
 
 

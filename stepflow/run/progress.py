@@ -121,7 +121,8 @@ class ProgressComment:
 
 
 def _may_comment(prepared: Prepared) -> bool:
-    """Whether the boundary and the agent allow the comment, and it is not the result of an earlier part of the run."""
+    """Return whether the boundary and the agent allow the comment, and it is not the result of an earlier part of
+    the run."""
     inputs, resumed_run = prepared.request.inputs, prepared.resumed_run
     has_result = resumed_run is not None and any(
         isinstance(event, events.EffectApplied) and event.kind is EffectKind.POST_COMMENT

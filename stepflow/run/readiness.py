@@ -77,7 +77,7 @@ def _check_repository(request: RunRequest, agent: AgentDefinition) -> tuple[str,
 
 
 def _check_local_branch(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
-    """A run at a terminal brings its commits back as a branch; with --in-place, if it cannot move the user's branch."""
+    """Check the branch as which a run at a terminal brings its commits back; with --in-place it may be needed, too."""
     if not request.at_terminal or not os.path.lexists(request.checkout / GIT):
         return None
     check_branch(request.checkout, local_branch(agent.name, request.trigger.issue_number, request.run_id))
@@ -220,7 +220,7 @@ def _check_ci_workflow(request: RunRequest, agent: AgentDefinition) -> tuple[str
 
 
 def _is_required(rules: JsonValue) -> bool:
-    """Whether a workflow cannot be dispatched without this input."""
+    """Return whether a workflow cannot be dispatched without this input."""
     return isinstance(rules, dict) and rules.get("required") is True and rules.get("default") in (None, "")
 
 
@@ -408,8 +408,8 @@ def _check_pass_env(request: RunRequest) -> None:
 
 
 def check_collector(inputs: Inputs) -> None:
-    """Raises `InputError` if the telemetry cannot be sent to the collector's address. Plain http will do for what is no
-    secret: a collector next to the job has no certificate."""
+    """Raise `InputError` if the telemetry cannot be sent to the collector's address. Plain http will do for what is
+    no secret: a collector next to the job has no certificate."""
     endpoint = inputs.telemetry.endpoint
     if not endpoint:
         return
@@ -424,7 +424,7 @@ def check_collector(inputs: Inputs) -> None:
 
 
 def check_mcp_secrets(servers: tuple[McpServer, ...], secrets: Collection[str]) -> None:
-    """Raises `InputError` if a server's header refers to a secret that is not in the inputs."""
+    """Raise `InputError` if a server's header refers to a secret that is not in the inputs."""
     for server in servers:
         if missing := [name for name in server.secret_names if name not in secrets]:
             raise InputError(

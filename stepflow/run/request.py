@@ -118,7 +118,7 @@ class RunRequest:
         return pushed_branch(self.checkout) or started_on
 
     def base_branch(self, agent: AgentDefinition) -> str:
-        """The base branch of the run's pull request; empty when unknown."""
+        """Return the base branch of the run's pull request; empty when unknown."""
         if pull := self.follow_up or self.reviewed:
             return pull.base
         return agent.github.pull_request.base or self.branch or self.trigger.default_branch
@@ -165,11 +165,11 @@ class RunRequest:
         return login_files_in(self.checkout, self.login)
 
     def secrets(self) -> tuple[str, ...]:
-        """Every secret value, none of which may appear in anything that the run writes."""
+        """Return every secret value, none of which may appear in anything that the run writes."""
         return (*self.own_secrets(), *proxy_passwords(self.environment))
 
     def own_secrets(self) -> tuple[str, ...]:
-        """All secrets except proxy passwords, which the workflow's author may pass to tools."""
+        """Return all secrets except proxy passwords, which the workflow's author may pass to tools."""
         return (*self.inputs.secrets(), *self.credentials)
 
     @cached_property
@@ -347,7 +347,7 @@ def _parse_proxy(variable: str, value: str) -> str:
 
 
 def _is_exempt(netloc: str, no_proxy: str) -> bool:
-    """Whether NO_PROXY exempts the host: by name, by domain, with its port, or as an address in a network."""
+    """Return whether NO_PROXY exempts the host: by name, by domain, with its port, or as an address in a network."""
     parts = urlsplit(f"//{netloc}")
     host, port = parts.hostname or "", parts.port or _HTTPS_PORT
     return any(_covers(name, host, port) for name in re.split(r"[,\s]+", no_proxy.lower()) if name)

@@ -52,7 +52,7 @@ class Boundary(Protocol):
     """Changes the outside world after a completed flow. It is called once per run, and only after that outcome."""
 
     def plan(self, agent: AgentDefinition, facts: RunFacts, result: FlowResult) -> Sequence[Effect]:
-        """The effects that the closing answer asks for; pure."""
+        """Return the effects that the closing answer asks for; pure."""
         ...
 
     def apply(self, effects: Sequence[Effect]) -> Iterable[Receipt]:

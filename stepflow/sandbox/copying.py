@@ -113,7 +113,7 @@ class CopiedFiles:
                 copy_files((str(end),), target / link, as_a_whole=True)
 
     def _linked_in(self, paths: Iterable[Path]) -> dict[Path, Path]:
-        """The links to replace at or below these paths, and where they lead."""
+        """Return the links to replace at or below these paths, and where they lead."""
         places = tuple(paths)
         return {
             link: end
@@ -163,7 +163,7 @@ class CopiedFiles:
         return any(path.is_relative_to(each) for each in self.left_out)
 
     def _without_links(self, paths: Iterable[Path]) -> tuple[str, ...]:
-        """The largest parts of the paths that are copied as they are."""
+        """Return the largest parts of the paths that are copied as they are."""
         without = {Path(_GIT), *self.left_out, *self.installed.linked}
         return tuple(str(part) for path in paths for part in self._parts(path, without))
 
@@ -178,7 +178,7 @@ class CopiedFiles:
 
 
 def _is_free(path: Path, target: Path) -> bool:
-    """Whether nothing is at the path, and folders can be made on the way there."""
+    """Return whether nothing is at the path, and folders can be made on the way there."""
     above = (target / each for each in path.parents)
     return not os.path.lexists(target / path) and all(each.is_dir() or not os.path.lexists(each) for each in above)
 
@@ -197,7 +197,7 @@ def _remove_logins(paths: Sequence[Path]) -> None:
 
 
 def copied_files(checkout: Path, *, only_installed: bool = False) -> CopiedFiles:
-    """What a workspace has of the checkout. Raises `InputError` for a name that cannot be left out."""
+    """Return what a workspace has of the checkout. Raises `InputError` for a name that cannot be left out."""
     installed = find_installed(checkout)
     return CopiedFiles(
         installed=installed, left_out=tuple(_left_out(installed.checkout)), only_installed=only_installed
@@ -205,7 +205,7 @@ def copied_files(checkout: Path, *, only_installed: bool = False) -> CopiedFiles
 
 
 def leave_out_command(name: str) -> str:
-    """The command by which a clone leaves a path out of every copy."""
+    """Return the command by which a clone leaves a path out of every copy."""
     return f"git config --add {LEAVE_OUT} {_printable(name)}"
 
 
@@ -268,7 +268,7 @@ def _size(names: Sequence[str], folder: Path) -> int:
 
 
 def _count(unit: str, names: Sequence[str], folder: Path) -> int:
-    """What `du` counts: kibibytes on the disk, or files and folders."""
+    """Return what `du` counts: kibibytes on the disk, or files and folders."""
     total = 0
     for begin in range(0, len(names), _MOST_NAMES):
         done = run_program("du", "-s", unit, "--", *names[begin : begin + _MOST_NAMES], folder=folder)
@@ -281,7 +281,7 @@ def _duration(seconds: float) -> str:
 
 
 def _printable(name: str) -> str:
-    """The name as bash takes it, in printable characters alone."""
+    """Return the name as bash takes it, in printable characters alone."""
     if name.isprintable():
         return shlex.quote(name)
     escaped = (

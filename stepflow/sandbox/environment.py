@@ -68,7 +68,8 @@ _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.:=~-]*(?<!-)")
 def build_environment(
     *, checkout: Path, private: Path, programs: tuple[Path, ...], options: ToolboxOptions
 ) -> dict[str, str]:
-    """Every variable of every tool. Raises `InputError` for a name in `pass_env` that tools must not be given."""
+    """Return every variable of every tool. Raises `InputError` for a name in `pass_env` that tools must not be
+    given."""
     home, settings = private / "home", (("safe.directory", str(checkout)), *_GIT_CONFIG)
     fixed = {
         "PATH": _path(home, programs, options),
@@ -95,7 +96,7 @@ def build_environment(
 
 
 def check_pass_env(pass_env: Mapping[str, str]) -> None:
-    """Raises `InputError` for a variable that tools must not be given, before anything is started."""
+    """Raise `InputError` for a variable that tools must not be given, before anything is started."""
     build_environment(checkout=Path("/"), private=Path("/"), programs=(), options=ToolboxOptions(pass_env=pass_env))
 
 
@@ -108,7 +109,7 @@ def _path(home: Path, programs: tuple[Path, ...], options: ToolboxOptions) -> st
 
 
 def is_never_given(name: str) -> bool:
-    """Whether a variable of this name would be a way out; git's settings are given by the toolbox itself."""
+    """Return whether a variable of this name would be a way out; git's settings are given by the toolbox itself."""
     return _is_barred(name) and not name.startswith("GIT_CONFIG_")
 
 
@@ -167,8 +168,9 @@ class Programs:
 
 
 def tool_programs(options: ToolboxOptions, identity: Identity | None) -> Programs:
-    """The folders that the caller names, then the system's; or the system's, then this interpreter's (mypy, pytest), so
-    that nothing there stands in for a system program. Where tools cannot enter, every program would look forbidden."""
+    """Return the folders that the caller names, then the system's; or the system's, then this interpreter's (mypy,
+    pytest), so that nothing there stands in for a system program. Where tools cannot enter, every program would look
+    forbidden."""
     if options.programs is None:
         return replace(_fixed_programs(identity), interpreters=options.interpreters)
     closed = [folder for folder in options.programs if identity and closed_folder(folder, identity.uid)]
@@ -188,8 +190,8 @@ def _fixed_programs(identity: Identity | None) -> Programs:
 
 
 def user_programs(path: str, environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """The folders of the person's PATH, but for stepflow's own environment: a check that finds its program there would
-    pass by accident. An active environment in which stepflow is installed is the person's own."""
+    """Return the folders of the person's PATH, but for stepflow's own environment: a check that finds its program
+    there would pass by accident. An active environment in which stepflow is installed is the person's own."""
     own = Path(sys.prefix) if sys.prefix != sys.base_prefix else None
     active = environment.get("VIRTUAL_ENV")
     if active and own and own.resolve() == Path(active).resolve():
@@ -201,7 +203,7 @@ def user_programs(path: str, environment: Mapping[str, str]) -> tuple[Path, ...]
 
 
 def variables_for(programs: tuple[Path, ...], environment: Mapping[str, str]) -> dict[str, str]:
-    """What programs of these folders look for below HOME, which is another one for tools: Rust's tool chains."""
+    """Return what programs of these folders look for below HOME, which is another one for tools: Rust's tool chains."""
     manager = next((folder for folder in programs if (folder / _RUSTUP).exists()), None)
     return {_RUSTUP_HOME: environment.get(_RUSTUP_HOME) or str(_rustup_home(manager))} if manager else {}
 
@@ -211,7 +213,8 @@ def _rustup_home(folder: Path) -> Path:
 
 
 def _read_by(folder: Path) -> Iterator[Path]:
-    """What programs of the folder must read: the folder, its libraries, and those of the interpreter behind it."""
+    """Return what programs of the folder must read: the folder, its libraries, and those of the interpreter behind
+    it."""
     yield folder
     if is_environment(folder.parent):
         yield folder.parent
@@ -228,7 +231,8 @@ def _read_by(folder: Path) -> Iterator[Path]:
 
 
 def _linked_environments(folder: Path) -> set[Path]:
-    """The programs of the virtual environments into which links of the folder lead, as pipx and uv leave them."""
+    """Return the programs of the virtual environments into which links of the folder lead, as pipx and uv leave
+    them."""
     if folder in _SYSTEM or not os.access(folder, os.R_OK):
         return set()
     behind = {Path(os.path.realpath(path)).parent for path in folder.iterdir() if path.is_symlink()}
@@ -259,7 +263,7 @@ def copy_environments(programs: tuple[Path, ...], source: Path, copy: Path) -> N
 
 
 def _of_checkout(programs: tuple[Path, ...], source: Path) -> tuple[Path, ...]:
-    """The programs of the environments in the checkout, and of those elsewhere that use its files."""
+    """Return the programs of the environments in the checkout, and of those elsewhere that use its files."""
     environments = (folder for folder in programs if is_environment(folder.parent))
     return tuple(folder for folder in environments if folder.is_relative_to(source) or mentions(folder.parent, source))
 
@@ -271,7 +275,7 @@ def _place(environment: Path, source: Path, copy: Path) -> Path:
 
 
 def check_packages(names: Sequence[str], *, path: Sequence[str] = SYSTEM_PATH, uid: int | None = None) -> None:
-    """Raises `InputError` for what cannot be installed here. `uid` is who installs, by default this process's user."""
+    """Raise `InputError` for what cannot be installed here. `uid` is who installs, by default this process's user."""
     if not names:
         return
     if bad := [name for name in names if not _PACKAGE.fullmatch(name)]:

@@ -68,7 +68,7 @@ def run_git(
     extra_env: Mapping[str, str] | None = None,
     stdin: IO[bytes] | int = subprocess.DEVNULL,
 ) -> str:
-    """What git prints, without the line break at its end. Raises `BoundaryError` where it fails and may not."""
+    """Return what git prints, without the line break at its end. Raises `BoundaryError` where it fails and may not."""
     given = [word for setting in (*_QUIET, *settings) for word in ("-c", setting)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
@@ -92,7 +92,8 @@ def run_git(
 
 
 def ask_git(repository: Path, *words: str, may_fail: bool = False, git_dir: Path | None = None) -> str:
-    """What git says of a checkout as it stands, whoever owns it: nothing there is written and none of it runs."""
+    """Return what git says of a checkout as it stands, whoever owns it: nothing there is written and none of it
+    runs."""
     where = {"GIT_DIR": str(git_dir)} if git_dir else {}
     return run_git(
         repository, *words, may_fail=may_fail, settings=_ONLY_LOOKING, extra_env={**_OWN_ENVIRONMENT, **where}
@@ -110,12 +111,12 @@ def write_files_of(commit: str, repository: Path, folder: Path) -> None:
 
 
 def head_commit(repository: Path) -> str:
-    """The commit that is checked out; empty without a commit, or where there is no repository."""
+    """Return the commit that is checked out; empty without a commit, or where there is no repository."""
     return ask_git(repository, "rev-parse", "--quiet", "--verify", "HEAD^{commit}", may_fail=True)
 
 
 def pushed_branch(repository: Path) -> str:
-    """The branch that is checked out, where the remote `origin` had one of this name when it was asked last."""
+    """Return the branch that is checked out, where the remote `origin` had one of this name when it was asked last."""
     name = ask_git(repository, "symbolic-ref", "--quiet", "HEAD", may_fail=True).removeprefix(BRANCHES)
     known = name and ask_git(
         repository, "rev-parse", "--quiet", "--verify", f"refs/remotes/origin/{name}", may_fail=True
@@ -146,8 +147,8 @@ class Setting:
 
 
 def read_settings(repository: Path, *, git_dir: Path | None = None) -> tuple[Setting, ...]:
-    """The repository's own settings, those of the files that it includes among them. Raises `BoundaryError` for what
-    git cannot read."""
+    """Return the repository's own settings, those of the files that it includes among them. Raises `BoundaryError`
+    for what git cannot read."""
     listed = ask_git(repository, "config", "--list", "--includes", "--show-scope", "-z", git_dir=git_dir)
     records = listed.split("\0")[:-1]
     own = (entry for scope, entry in zip(records[::2], records[1::2], strict=True) if scope in ("local", "worktree"))
@@ -164,7 +165,7 @@ def _setting(entry: str) -> Setting:
 
 
 def settings_of_copy(settings: Iterable[Setting]) -> str:
-    """The configuration of a copy, as the text of a file."""
+    """Return the configuration of a copy, as the text of a file."""
     return "".join(map(_write_setting, _of_copy(settings)))
 
 
@@ -199,7 +200,7 @@ def _quote(text: str) -> str:
 
 
 def local_branch(agent: str, issue: int | None, run_id: str) -> str:
-    """The name of the branch of a run's commits."""
+    """Return the name of the branch of a run's commits."""
     return f"stepflow/{agent}/{f'issue-{issue}' if issue else f'run-{run_id}'}"
 
 
@@ -234,7 +235,7 @@ def bring_branch(repository: Path, bundle: Path, branch: str) -> str:
 
 
 def has_commits(repository: Path, bundle: Path) -> bool:
-    """Whether a branch of the repository holds the commits of the bundle."""
+    """Return whether a branch of the repository holds the commits of the bundle."""
     commit = run_git(repository, "bundle", "list-heads", str(bundle), "HEAD", may_fail=True).partition(" ")[0]
     return bool(commit and run_git(repository, "for-each-ref", "--contains", commit, BRANCHES, may_fail=True))
 
@@ -248,7 +249,7 @@ class CheckedOut:
 
 
 def checked_out(repository: Path) -> CheckedOut:
-    """What is checked out now."""
+    """Return what is checked out now."""
     return CheckedOut(
         branch=run_git(repository, "symbolic-ref", "--quiet", "--short", "HEAD", may_fail=True),
         commit=run_git(repository, "rev-parse", "--quiet", "--verify", "HEAD", may_fail=True),

@@ -49,7 +49,7 @@ _HOME = re.compile(r"^home[ \t]*=(?P<home>.*)$", re.MULTILINE)
 
 
 def is_environment(folder: Path) -> bool:
-    """Whether a Python or conda environment is there, by what marks one and not by its name."""
+    """Return whether a Python or conda environment is there, by what marks one and not by its name."""
     return (folder / "pyvenv.cfg").is_file() or (folder / "conda-meta").is_dir()
 
 
@@ -81,7 +81,7 @@ class Installed:
         return {each: end for each, end in ends.items() if each in self.not_ignored or self._is_beside(end)}
 
     def _is_beside(self, end: Path) -> bool:
-        """Whether something is there, neither in the checkout nor around it."""
+        """Return whether something is there, neither in the checkout nor around it."""
         return end.exists() and not end.is_relative_to(self.checkout) and not self.checkout.is_relative_to(end)
 
     @property
@@ -136,8 +136,8 @@ def _is_dependency(path: Path, repository: Path, *, is_ignored: bool) -> bool:
 
 
 def _installed_in(folder: Path, depth: int) -> Iterator[Path]:
-    """The environments and the `node_modules` in a folder, or the folder itself, not looked for in each other nor
-    behind links."""
+    """Return the environments and the `node_modules` in a folder, or the folder itself, not looked for in each other
+    nor behind links."""
     if folder.name == _NODE_MODULES or is_environment(folder):
         yield folder
     elif depth and folder.is_dir() and not folder.is_symlink():
@@ -150,21 +150,22 @@ def _installed_in(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def _packages(folder: Path) -> Iterator[Path]:
-    """The packages in a `node_modules`, also those of a scope."""
+    """Return the packages in a `node_modules`, also those of a scope."""
     if folder.name == _NODE_MODULES and folder.is_dir() and not folder.is_symlink():
         for entry in folder.iterdir():
             yield from entry.iterdir() if entry.name.startswith("@") and not entry.is_symlink() else (entry,)
 
 
 def interpreters_of(environment: Path) -> Iterator[Path]:
-    """The folders with the interpreter of an environment: where its link leads, and where a copied one came from."""
+    """Return the folders with the interpreter of an environment: where its link leads, and where a copied one came
+    from."""
     yield (environment / "bin/python").resolve().parent
     if home := _HOME.search(_read(environment / "pyvenv.cfg")):
         yield Path(home["home"].strip()).resolve()
 
 
 def mentions(environment: Path, checkout: Path) -> bool:
-    """Whether something of the checkout is installed editable in the environment."""
+    """Return whether something of the checkout is installed editable in the environment."""
     pattern = _pattern_of(checkout)
     files = (file for name in _EDITABLE for file in environment.glob(f"lib/*/site-packages/{name}"))
     return any(pattern.search(_read_small(file)) for file in files)
@@ -218,7 +219,7 @@ def _read(file: Path) -> str:
 
 
 def _read_small(file: Path) -> bytes:
-    """The content of a regular file of a sane size, else nothing."""
+    """Return the content of a regular file of a sane size, else nothing."""
     try:
         is_small = not file.is_symlink() and file.is_file() and file.stat().st_size <= _LARGEST
         return file.read_bytes() if is_small else b""

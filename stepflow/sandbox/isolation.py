@@ -104,7 +104,8 @@ def release_identity(identity: Identity) -> None:
 
 
 def closed_folder(path: Path, uid: int) -> Path | None:
-    """The first folder on the way to `path` that the user cannot enter; groups and access lists are not looked at."""
+    """Return the first folder on the way to `path` that the user cannot enter; groups and access lists are not
+    looked at."""
     for folder in (*reversed(path.resolve().parents), path.resolve()):
         info = folder.stat()
         needed = stat.S_IXUSR if info.st_uid == uid else stat.S_IXOTH
@@ -114,7 +115,7 @@ def closed_folder(path: Path, uid: int) -> Path | None:
 
 
 def closed_interpreter(uid: int) -> Path | None:
-    """The folder that keeps the user from the interpreter or the programs beside it, None when nothing does."""
+    """Return the folder that keeps the user from the interpreter or the programs beside it, None when nothing does."""
     interpreter = Path(sys.executable)
     return closed_folder(interpreter.parent, uid) or closed_folder(interpreter, uid)
 
@@ -143,7 +144,7 @@ def _unused_id(used: Set[int], id_map: str = "/proc/self/uid_map") -> int:
 
 
 def _mapped_ids(id_map: str) -> list[int]:
-    """The ids of the range that exist in this user namespace."""
+    """Return the ids of the range that exist in this user namespace."""
     try:
         lines = [line.split() for line in Path(id_map).read_text(encoding="ascii").splitlines()]
     except OSError:
@@ -179,13 +180,13 @@ def _unreachable(workspace: Path, options: ToolboxOptions) -> str:
 
 
 def private_place(options: ToolboxOptions) -> Path:
-    """Where a private folder will be; nothing is there yet."""
+    """Return where a private folder will be; nothing is there yet."""
     root = options.private_root or Path(tempfile.gettempdir())
     return root.resolve() / f"stepflow-tools-{secrets.token_hex(8)}"
 
 
 def make_private_folder(private: Path, identity: Identity | None) -> None:
-    """A folder of the tools' user with `home`, `tmp` and `snapshots` in it."""
+    """Make a folder of the tools' user with `home`, `tmp` and `snapshots` in it."""
     for folder in (private, private / "home", private / "tmp", private / "snapshots"):
         folder.mkdir(mode=0o700)
         if identity:
@@ -201,8 +202,8 @@ def sandbox_config(
     options: ToolboxOptions,
     broker: int | None,
 ) -> SandboxConfig:
-    """What the sandbox program receives first. `private` holds HOME and TMPDIR; tools `read` these paths beside the
-    system's and this interpreter's; `broker` leads to the one who gives sockets."""
+    """Return what the sandbox program receives first. `private` holds HOME and TMPDIR; tools `read` these paths
+    beside the system's and this interpreter's; `broker` leads to the one who gives sockets."""
     terminals = () if _has_terminals(identity.uid if identity else os.geteuid()) else (str(_TERMINALS),)
     interpreter = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
     named = (Path(name) for name in (*_SYSTEM, *interpreter))
@@ -253,7 +254,7 @@ class SandboxState:
 
 
 def judge_layers(sandbox: SandboxState) -> tuple[Layer, ...]:
-    """Every layer's state; raises `IsolationError` when `isolation: required` and one is missing."""
+    """Return every layer's state; raises `IsolationError` when `isolation: required` and one is missing."""
     states = {**_states(sandbox), **dict.fromkeys(sandbox.options.disabled_layers, ("switched off", True))}
     layers = tuple(Layer(name=name, state=state, missing=missing) for name, (state, missing) in states.items())
     _check_allowed_hosts(sandbox)

@@ -49,8 +49,8 @@ _PLACES = ("/tmp", "/var/tmp")  # noqa: S108 - only where the usual place lies i
 
 @contextlib.contextmanager
 def temporary_folder(beside: Path) -> Iterator[Path]:
-    """A folder outside the checkout `beside`, which the tools' user can walk; removed at the end with all that tools
-    left in it."""
+    """Yield a folder outside the checkout `beside`, which the tools' user can walk; removed at the end with all that
+    tools left in it."""
     usual = Path(tempfile.gettempdir()).resolve()
     places = (usual, *(Path(place) for place in _PLACES))
     outside = (place for place in places if not place.is_relative_to(beside.resolve()) and os.access(place, os.W_OK))
@@ -125,7 +125,7 @@ def make_workspace(
 
 
 def make_empty_workspace(checkout: Path, workspace: Path) -> None:
-    """A workspace with the history of the checkout and none of its files. Raises `InputError`."""
+    """Make a workspace with the history of the checkout and none of its files. Raises `InputError`."""
     with _copying(checkout, workspace):
         workspace.mkdir()
         _copy_history(checkout.resolve(), workspace)
@@ -156,7 +156,7 @@ def _copying(checkout: Path, workspace: Path) -> Iterator[None]:
 
 
 def _found_in(workspace: Path) -> list[Path]:
-    """Every `.git`, and every link."""
+    """Return every `.git`, and every link."""
     words = ("find", str(workspace), "-name", GIT, "-prune", "-print0", "-o", "-type", "l", "-print0")
     return [Path(name) for name in _run(*words).split("\0") if name]
 
@@ -186,7 +186,7 @@ class _SourceRepository:
         return ask_git(self.top, *words, may_fail=may_fail, git_dir=self.folder)
 
     def file(self, name: str) -> Path:
-        """Where the repository keeps this file of its state."""
+        """Return where the repository keeps this file of its state."""
         return next((folder / name for folder in (self.folder, self.common) if (folder / name).exists()), Path())
 
 
@@ -213,12 +213,12 @@ def _rewrite_repository(source: Path, workspace: Path, copy: Path) -> None:
 
 
 def write_repository(history: Path, target: Path) -> None:
-    """A `.git` for a workspace, with this history."""
+    """Write a `.git` for a workspace, with this history."""
     _write_repository(_find_repository(history, history), target.parent)
 
 
 def objects_beside(workspace: Path) -> Path:
-    """Where copies of objects are that tools read and do not write: the history is what checks compare with."""
+    """Return where copies of objects are that tools read and do not write: the history is what checks compare with."""
     return workspace.with_name(f"{workspace.name}-objects")
 
 
@@ -291,7 +291,8 @@ def _copy_hooks(hooks: Path, target: Path) -> None:
 
 
 def object_folders(objects: Path) -> tuple[Path, ...]:
-    """A repository's folder of objects and those that it borrows from, however many hands they have gone through."""
+    """Return a repository's folder of objects and those that it borrows from, however many hands they have gone
+    through."""
     found: dict[Path, None] = {}
     waiting = [objects.resolve()]
     while waiting:
@@ -305,7 +306,7 @@ def object_folders(objects: Path) -> tuple[Path, ...]:
 
 
 def _is_open_to_others(objects: Path) -> bool:
-    """Whether the tools' user can read the objects where they are."""
+    """Return whether the tools' user can read the objects where they are."""
     if os.geteuid() != 0:
         return True
     if closed_folder(objects, -1) is not None:

@@ -162,7 +162,7 @@ class RunTrace:
         return int.from_bytes(self._digest("")[:16])
 
     def span_id(self, number: int) -> int:
-        """The id of a span of this trace, by its number."""
+        """Return the id of a span of this trace, by its number."""
         return int.from_bytes(self._digest(str(number))[:8])
 
     def _digest(self, what: str) -> bytes:

@@ -221,7 +221,7 @@ def _work_of(pull: PullRequest, commits: tuple[CommitNow, ...], viewer: Account)
 
 
 def demand_default_branch(request: RunRequest, reader: GitHubReader) -> None:
-    """Raises `InputError` if the checkout, from which agents are read, is not of the default branch."""
+    """Raise `InputError` if the checkout, from which agents are read, is not of the default branch."""
     branch, commit = request.trigger.default_branch, head_commit(request.root)
     if not commit or not reader.contains(branch, commit):
         raise InputError(
@@ -262,7 +262,7 @@ def _thread_text(
 
 
 def is_shown(comment: ThreadComment, writers: Writers, viewer: Account, allowed_bots: tuple[str, ...]) -> bool:
-    """Whether a comment is our own, or by somebody who may start a run."""
+    """Return whether a comment is our own, or by somebody who may start a run."""
     if comment.author_id == viewer.id:
         return True
     return is_named(comment.author, allowed_bots) if comment.is_bot else comment.author in writers

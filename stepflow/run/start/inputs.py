@@ -267,8 +267,8 @@ class Inputs(BaseModel):
 
     @model_validator(mode="after")
     def settle(self) -> Self:
-        """Let a scenario answer, close a proof's network unless it is given, and narrow the inputs to the policy, so that
-        nobody ever sees them wider."""
+        """Let a scenario answer, close a proof's network unless one is given, and narrow the inputs to the policy, so
+        that nobody ever sees them wider."""
         given = self
         if self.mode is Mode.PROVE and "network" not in self.model_fields_set:
             given = given.model_copy(update={"network": NetworkAccess(reach=Network.NONE)})
@@ -344,7 +344,7 @@ RECORDED = "recorded.yaml"
 
 
 def _holds_secret(kind: object) -> bool:
-    """Whether an input's type has a secret in it."""
+    """Return whether an input's type has a secret in it."""
     if isinstance(kind, type) and issubclass(kind, InputMap):
         return any(_holds_secret(field.annotation) for field in kind.model_fields.values())
     return kind is SecretStr or any(map(_holds_secret, get_args(kind)))

@@ -62,7 +62,7 @@ def signing_host(inputs: Inputs) -> str:
 
 
 def check_addresses(inputs: Inputs) -> None:
-    """Raises `InputError` if a token would be sent unencrypted, or to the wrong server."""
+    """Raise `InputError` if a token would be sent unencrypted, or to the wrong server."""
     api, server = inputs.github_api_url, inputs.github_server_url
     for name, url in ((API, api), (SERVER, server)):
         if problem := address_problem(url, secret="the token"):  # noqa: S106 - what it is called
@@ -77,7 +77,7 @@ def check_addresses(inputs: Inputs) -> None:
 
 
 def is_one_server(api: str, server: str) -> bool:
-    """Whether both addresses are of one server. The API has the server's own name or `api.` before it, like
+    """Return whether both addresses are of one server. The API has the server's own name or `api.` before it, like
     `api.github.com`; a tunnel ends on this machine."""
     api, server = host_of(api), host_of(server)
     return api in (server, f"{_API_OF_SERVER}{server}") or is_loopback(api) or is_loopback(server)

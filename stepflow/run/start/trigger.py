@@ -224,8 +224,8 @@ def _on_issue(
 
 
 def is_assigned(action: str, assignee: str, inputs: Inputs) -> bool:
-    """Whether an issue was assigned to the account that `mention` names, to anyone without it. True for any other
-    action."""
+    """Return whether an issue was assigned to the account that `mention` names, to anyone without it. True for any
+    other action."""
     return (
         action != "assigned" or inputs.start.mention is None or assignee.casefold() == inputs.start.mention.casefold()
     )
@@ -253,7 +253,7 @@ def read_command(body: str) -> list[str]:
 
 
 def is_mentioned(name: str | None, text: str) -> bool:
-    """Whether a text mentions the account, as GitHub's page shows it."""
+    """Return whether a text mentions the account, as GitHub's page shows it."""
     if name is None or f"@{name}".casefold() not in html.unescape(text).casefold():
         return False
     mention = rf"(?<![\w@/.`-])@{re.escape(name)}(?![\w/-])"

@@ -114,20 +114,20 @@ class GitProgram:
         return replace(ended, output=bytes(output))
 
     def __call__(self, *words: str, stdin: bytes | int = b"", env: Mapping[str, str] | None = None) -> bytes:
-        """What git prints. Raises `OperationRefused`."""
+        """Return what git prints. Raises `OperationRefused`."""
         return self.run(*words, stdin=stdin, env=env).output
 
     def line(self, *words: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> str:
-        """The one line that git prints. Raises `OperationRefused`."""
+        """Return the one line that git prints. Raises `OperationRefused`."""
         return self(*words, stdin=stdin, env=env).decode().strip()
 
     def ask(self, *words: str, stdin: bytes = b"") -> list[str]:
-        """What git prints, cut at its NUL characters. Raises `OperationRefused`."""
+        """Return what git prints, cut at its NUL characters. Raises `OperationRefused`."""
         return [record for record in os.fsdecode(self(*words, stdin=stdin)).split("\0") if record]
 
 
 def config_variables(settings: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """The environment variables that give git these settings, after those of every file."""
+    """Return the environment variables that give git these settings, after those of every file."""
     variables = {"GIT_CONFIG_COUNT": str(len(settings))}
     for number, (key, value) in enumerate(settings):
         variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
@@ -193,7 +193,7 @@ def refuse_to_wait(dot_git: str) -> None:
 
 
 def _find_special(path: str, depth: int) -> str:
-    """The first pipe, socket or character device there, links followed; empty for none."""
+    """Return the first pipe, socket or character device there, links followed; empty for none."""
     with suppress(OSError):
         mode = os.stat(path).st_mode
         if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode):
@@ -235,7 +235,7 @@ class Repository:
         )
 
     def head(self) -> tuple[str, str]:
-        """The commit that HEAD stands on, and the branch if it stands on one. Raises `OperationRefused`."""
+        """Return the commit that HEAD stands on, and the branch if it stands on one. Raises `OperationRefused`."""
         dot_git = os.path.join(self.top, GIT)
         refuse_to_wait(dot_git)
         environment = {"GIT_DIR": dot_git, "GIT_WORK_TREE": self.top, **NO_CONFIGURATION}
@@ -257,8 +257,8 @@ class EngineGit(GitProgram):
     folder: str
 
     def count_files(self, commit: str, most: int | None = None) -> int:
-        """How many files a commit has. Raises `OperationRefused` for more than so many, before git goes through
-        the others."""
+        """Return how many files a commit has. Raises `OperationRefused` for more than so many, before git goes
+        through the others."""
         count = 0
 
         def take(data: bytes) -> None:
@@ -275,12 +275,12 @@ class EngineGit(GitProgram):
         self.run("update-index", "-q", "--refresh", fine=None)
 
     def read(self, name: str) -> bytes:
-        """A file in the engine's folder."""
+        """Return a file in the engine's folder."""
         with open(os.path.join(self.folder, name), "rb") as file:
             return file.read()
 
     def write(self, name: str, data: bytes) -> str:
-        """A file in the engine's folder; gives its path."""
+        """Write a file in the engine's folder and return its path."""
         path = os.path.join(self.folder, name)
         with open(path, "wb") as file:
             file.write(data)
@@ -375,8 +375,8 @@ def _describe_size(own: EngineGit, base: str, most_bytes: int) -> str:
 
 
 def _diff_stat(own: EngineGit, base: str) -> dict[str, object] | None:
-    """The lines added and removed by HEAD, per file and in all; None for too many files and where git cannot compare,
-    as with a base of which the clone lacks files: the commits can be taken out of it all the same."""
+    """Return the lines added and removed by HEAD, per file and in all; None for too many files and where git cannot
+    compare, as with a base of which the clone lacks files: the commits can be taken out of it all the same."""
     try:
         own.count_files("HEAD", own.count_files(base) + _MOST_NEW)
         lines = own.ask("diff", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", base, "HEAD")

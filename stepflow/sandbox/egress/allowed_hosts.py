@@ -43,14 +43,14 @@ class AllowedHost:
         return describe_host(self.name, self.port or DEFAULT_PORTS[0])
 
     def covers(self, host: str, port: int) -> bool:
-        """Whether it is this host that is asked for."""
+        """Return whether it is this host that is asked for."""
         is_suffix = self.name.startswith(_ANY)
         is_named = host.endswith(self.name[1:]) and not is_address(host) if is_suffix else host == self.name
         return is_named and (port == self.port if self.port else port in DEFAULT_PORTS)
 
     def includes(self, other: AllowedHost) -> bool:
-        """Whether each host that the other one allows is allowed by this one as well. Addresses behind the names do not
-        count."""
+        """Return whether each host that the other one allows is allowed by this one as well. Addresses behind the
+        names do not count."""
         is_port = self.port == other.port or (self.port is None and other.port in DEFAULT_PORTS)
         if not self.name.startswith(_ANY) or is_address(other.name):
             return is_port and other.name == self.name
@@ -58,7 +58,7 @@ class AllowedHost:
 
 
 def parse_allowed_hosts(entries: Iterable[str]) -> tuple[AllowedHost, ...]:
-    """What the entries mean, exact names first. Raises `ValueError` for one that means nothing."""
+    """Return what the entries mean, exact names first. Raises `ValueError` for one that means nothing."""
     hosts = dict.fromkeys(host for entry in entries for host in _parse(entry.lower()))
     return tuple(sorted(hosts, key=lambda host: not host.is_exact))
 
@@ -98,7 +98,7 @@ def _ecosystems() -> Mapping[str, tuple[str, ...]]:
 
 
 def normalize_host(host: str) -> str:
-    """A name in lower case without the last dot, or an address in its usual form; empty for what is neither."""
+    """Return a name in lower case without the last dot, or an address in its usual form; empty for what is neither."""
     host = host.lower().removesuffix(".")
     try:
         return str(ip_address(host.removeprefix("[").removesuffix("]")))
@@ -107,7 +107,7 @@ def normalize_host(host: str) -> str:
 
 
 def split_host_port(text: str, default: int | None) -> tuple[str, int]:
-    """The normalized host and the port. Raises `ValueError` for what is none."""
+    """Return the normalized host and the port. Raises `ValueError` for what is none."""
     parts = urlsplit(f"//{text}")
     host, port = normalize_host(parts.hostname or ""), parts.port or default
     if not host or not port or "@" in text or any(sign in text for sign in "/?#\\"):
@@ -122,7 +122,7 @@ def describe_host(host: str, port: int, *, usual: tuple[int, ...] = DEFAULT_PORT
 
 
 def is_address(host: str) -> bool:
-    """Whether a host is an address and no name."""
+    """Return whether a host is an address and no name."""
     try:
         ip_address(host)
     except ValueError:
@@ -131,7 +131,7 @@ def is_address(host: str) -> bool:
 
 
 def is_public(address: str) -> bool:
-    """Whether an address is one of the internet: not this machine, its network, or the platform of a cloud."""
+    """Return whether an address is one of the internet: not this machine, its network, or the platform of a cloud."""
     ip: IPv4Address | IPv6Address = ip_address(address.partition("%")[0])
     if isinstance(ip, IPv6Address):
         inner = IPv4Address(int(ip) & 0xFFFFFFFF) if ip in _NAT64 else ip.ipv4_mapped or ip.sixtofour

@@ -61,12 +61,12 @@ class Internet:
     """Where listed hosts are, beside a company's proxy."""
 
     async def look_up(self, host: str, port: int) -> list[str]:
-        """The addresses of a name. Raises `OSError`."""
+        """Return the addresses of a name. Raises `OSError`."""
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return [str(address[0]) for *_, address in found]
 
     async def connect(self, address: str, port: int) -> tuple[StreamReader, StreamWriter]:
-        """A connection. Raises `OSError`."""
+        """Open a connection. Raises `OSError`."""
         return await asyncio.open_connection(address, port, limit=_HEAD_BYTES)
 
 
@@ -127,7 +127,7 @@ class EgressProxy:
             self._counting = True
 
     def requests(self) -> tuple[HostRequests, ...]:
-        """Every host that was asked for, in the order of the first time."""
+        """Return every host that was asked for, in the order of the first time."""
         counts = self._counts.copy()
         return tuple(
             HostRequests(host=host, allowed=allowed, refused=refused) for host, (allowed, refused) in counts.items()
@@ -272,7 +272,7 @@ class EgressProxy:
 
 
 async def _connect_through(proxy: str, target: str) -> tuple[StreamReader, StreamWriter]:
-    """A tunnel through the company's own proxy."""
+    """Open a tunnel through the company's own proxy."""
     parts = urlsplit(proxy)
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 80, limit=_HEAD_BYTES)
     try:
