@@ -37,11 +37,9 @@ def refused(attacked: Attacked, ended: Ended, *named: str, outcome: str = "refus
 @pytest.mark.parametrize("owner", [RUNNER, ROOT], ids=["a user's checkout", "root's checkout"])
 def test_a_tree_that_is_swapped_behind_the_validators_is_refused(attacked: Attacked, owner: tuple[int, int]) -> None:
     """The validator's git knows neither the monitor nor the hook, and sees files that are not those of HEAD."""
-    look = (
-        "cmp .git/bad .git/refs/heads/main; git status --porcelain; cmp .git/good .git/refs/heads/main && echo swapped"
-    )
+    look = "cmp .git/bad .git/here; git status --porcelain; cmp .git/good .git/here && echo swapped"
     swap = "bash /opt/exploits/swap_tree.sh"
-    ended = attacked.run(f"{swap}; {look}; cat .git/bad > .git/refs/heads/main", owner=owner)
+    ended = attacked.run(f"{swap}; {look}; cat .git/bad > .git/here", owner=owner)
     assert "swapped" in attacked.said()
     refused(attacked, ended, outcome="validation_failed")
 
