@@ -30,7 +30,7 @@ def shown_activity(command: str) -> Iterator[None]:
         return
     line = _Line(sys.stderr, command)
     out, err = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = _Watched(out, line), _Watched(err, line)
+    sys.stdout, sys.stderr = _ErasingStream(out, line), _ErasingStream(err, line)
     thread = threading.Thread(target=line.keep_drawing, daemon=True)
     thread.start()
     try:
@@ -115,7 +115,7 @@ def _cut(text: str, width: int) -> str:
     return set_cell_size(text, max(width, 1)).rstrip()
 
 
-class _Watched:
+class _ErasingStream:
     """A stream that erases the line before each word."""
 
     def __init__(self, stream: TextIO, line: _Line) -> None:
