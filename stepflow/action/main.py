@@ -299,7 +299,7 @@ def rehearse_mode(runner: Runner, job: Job, cancellation: Cancellation, requeste
 
     def report_scenario(rehearsed: Rehearsed) -> None:
         job.say(*rehearsed_lines(rehearsed))
-        if not rehearsed.passed:
+        if rehearsed.failed:
             log = (line for text in rehearsed.log for line in text_lines(text))
             job.say(Command("group", "what happened"), *log, Command("endgroup"))
 

@@ -16,7 +16,7 @@ from stepflow.definition.loading import validate_agent
 from stepflow.domain.activity import activity
 from stepflow.domain.effect import ApprovalAnswered
 from stepflow.domain.event import BaseChecked, Entry, ValidatorRan
-from stepflow.domain.reports.report import Mismatch, Rehearsal, Rehearsed, Row, RunReport
+from stepflow.domain.reports.report import OUTCOME, Mismatch, Rehearsal, Rehearsed, Row, RunReport
 from stepflow.domain.text import count, telling_line
 from stepflow.domain.words import BaseChecks, Outcome, Provider
 from stepflow.errors import DefinitionError, InputError, Severity
@@ -91,7 +91,7 @@ def _outcome(expected: Outcome | None, came: Outcome | None) -> Iterator[Mismatc
     if expected is None and came not in NOT_PLAYED:
         return
     if expected is not came:
-        yield Mismatch(what="outcome", rows=(Row(where="", expected=expected or "another end", came=came or NOTHING),))
+        yield Mismatch(what=OUTCOME, rows=(Row(where="", expected=expected or "another end", came=came or NOTHING),))
 
 
 def _sequence(what: str, expected: Sequence[str] | None, came: Sequence[str] | None) -> Iterator[Mismatch]:
@@ -250,17 +250,20 @@ def rehearse_agents(
 
 
 def list_scenarios(root: Path, names: Sequence[str]) -> tuple[Listed, ...]:
-    """Return the scenarios of these agents, sorted by name. Raise `InputError` if there are none."""
+    """Return the scenarios of these agents, sorted by name. Raise `InputError` if there are none, or if a named agent has
+    none."""
     known = find_agents(root)
-    listed = tuple(dict.fromkeys(each for name in names or known for each in _of_agent(root, name, known)))
+    found = {name: _of_agent(root, name, known) for name in names or known}
+    without = next((name for name in names if not found[name]), "")
     if not (known or names):
         raise InputError(f"There is no agent under {root / '.agent'}.", hint=where_else(root))
-    if not listed:
+    if without or not any(found.values()):
+        who = f'The agent "{without}" has no' if without else f"No agent under {root / '.agent'} has a"
         raise InputError(
-            f"No agent under {root / '.agent'} has a scenario.",
+            f"{who} scenario.",
             hint="Write one as .agent/<agent>/scenarios/<name>.yaml; `stepflow run --record` writes one from a run.",
         )
-    return listed
+    return tuple(dict.fromkeys(each for listed in found.values() for each in listed))
 
 
 def _of_agent(root: Path, name: str, known: Sequence[str]) -> tuple[Listed, ...]:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree
 
-from stepflow.domain.reports.report import Mismatch, Rehearsal, Rehearsed
+from stepflow.domain.reports.report import OUTCOME, CheckState, Mismatch, Rehearsal, Rehearsed
 from stepflow.domain.text import count
+from stepflow.domain.words import Outcome
 from stepflow.report.diagnostic import annotation
 from stepflow.report.safe_text import (
     Command,
@@ -26,6 +27,10 @@ from stepflow.report.safe_text import (
 
 CELL = 60
 REASON = 600
+NONE_PLAYED = (
+    "none played: a check failed before the run, so nothing is known about the agent. Make it pass, then "
+    "rehearse again"
+)
 #: Rows shown of one comparison.
 ROWS = 40
 #: Limit in characters, each of which may take four bytes. GitHub drops a summary of more than 1 MiB.
@@ -35,8 +40,8 @@ NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def rehearsed_lines(rehearsed: Rehearsed) -> list[Line]:
-    """Return the row of one scenario, followed by its differences."""
-    mark = mark_of(rehearsed.passed)
+    """Return the row of one scenario, followed by why it failed and by its differences."""
+    mark = mark_of(_state(rehearsed))
     figures = f"{count(rehearsed.iterations, 'iteration')}, {seconds_text(rehearsed.seconds)}"
     updated = ", updated" if rehearsed.updated else ""
     name = f"{rehearsed.agent}/{one_line(rehearsed.name, CELL)}"
@@ -44,21 +49,28 @@ def rehearsed_lines(rehearsed: Rehearsed) -> list[Line]:
     lines += [Line(Tone.PLAIN, f"    {line}") for line in difference_lines(rehearsed)]
     lines += [Line(Tone.PLAIN, f"    note: {one_line(note, REASON)}") for note in rehearsed.notes]
     if rehearsed.skipped:
-        lines = [Line(Tone.WARNING, f"! {name}  not played: {one_line(rehearsed.skipped, REASON)}")]
+        lines = [Line(mark.tone, f"{mark.text} {name}  not played: {one_line(rehearsed.skipped, REASON)}")]
     if rehearsed.refusal:
         lines.append(Line(Tone.WARNING, f"    not updated: {one_line(rehearsed.refusal, REASON)}"))
     return lines
 
 
 def difference_lines(rehearsed: Rehearsed) -> list[str]:
-    """Return expected and actual values in columns. `≠` marks the rows that differ."""
-    if not rehearsed.differences or rehearsed.updated:
+    """Return expected and actual values in columns. `≠` marks the rows that differ. If the run ended in another way
+    than expected, how and why it ended comes first."""
+    if not rehearsed.failed:
         return []
     reason = one_line(rehearsed.reason, REASON)
+    ended = [
+        f"ended as {row.came}, expected {row.expected}: {reason}"
+        for difference in rehearsed.differences
+        if difference.what == OUTCOME
+        for row in difference.rows
+    ]
     head, *output = (one_line(line, REASON) for line in rehearsed.red or ("",))
-    lines = [line for difference in rehearsed.differences for line in _part(difference)]
-    lines += [head, *(f"│ {line}" for line in output)] if head else []
-    lines.append(f"reason: {reason}")
+    lines = [*ended, *([head, *(f"│ {line}" for line in output)] if head else [])]
+    lines += [line for difference in rehearsed.differences if difference.what != OUTCOME for line in _part(difference)]
+    lines += [] if ended else [f"ended as {rehearsed.outcome}: {reason}"]
     if rehearsed.run_folder:
         lines.append(f"run folder: {rehearsed.run_folder}")
     return lines
@@ -66,12 +78,14 @@ def difference_lines(rehearsed: Rehearsed) -> list[str]:
 
 def describe_rehearsal(rehearsal: Rehearsal) -> str:
     """Return how many scenarios are as expected, and which are not."""
-    failed, skipped = rehearsal.failed, sum(bool(each.skipped) for each in rehearsal.scenarios)
+    failed, skipped = rehearsal.failed, len(rehearsal.skipped)
     total = count(len(rehearsal.scenarios), "scenario")
+    if rehearsal.outcome is Outcome.BASE_FAILED:
+        return f"{total}, {NONE_PLAYED}"
     parts = [total, *([f"{skipped} not played"] if skipped else ())]
     if failed:
         parts.append(f"{len(failed)} not as expected")
-    elif skipped < len(rehearsal.scenarios):
+    else:
         parts.append("the rest as expected" if skipped else "as expected")
     text = ", ".join(parts)
     updated = sum(each.updated for each in rehearsal.scenarios)
@@ -85,19 +99,19 @@ def rehearsal_lines(rehearsal: Rehearsal) -> list[Line]:
     for each in rehearsal.scenarios:
         figures = (f"{each.iterations:>10}", f"{each.seconds:>7.1f}")
         name = one_line(each.name, CELL)
-        rows.append(
-            ("!" if each.skipped else mark_of(each.passed).text, each.agent, name, *figures, ", ".join(_what(each)))
-        )
+        # Why it was not played has been said above.
+        what = "not played" if each.skipped else ", ".join(_what(each))
+        rows.append((mark_of(_state(each)).text, each.agent, name, *figures, what))
     lines = [Line(Tone.PLAIN, row) for row in ("", *aligned(rows))]
     lines += [Line(Tone.WARNING, f"! {agent} has no scenario") for agent in rehearsal.unrehearsed]
-    lines.append(Line(mark_of(not rehearsal.failed).tone, one_line(describe_rehearsal(rehearsal), REASON)))
+    lines.append(Line(mark_of(rehearsal.outcome).tone, one_line(describe_rehearsal(rehearsal), REASON)))
     return lines
 
 
 def rehearsal_summary(rehearsal: Rehearsal) -> str:
     """Return the table for the job summary, followed by each difference in a folded section."""
     described = describe_rehearsal(rehearsal)
-    parts = [render("rehearsal.md.j2", rehearsal=rehearsal, described=described, what=_what)]
+    parts = [render("rehearsal.md.j2", rehearsal=rehearsal, described=described, state=_state, what=_what)]
     for each in rehearsal.failed:
         body = fence("\n".join(difference_lines(each)), lines=400, width=400)
         folded = details(html_text(f"{each.agent}/{each.name}: {', '.join(_what(each))}", 200), body)
@@ -118,6 +132,11 @@ def rehearsal_annotations(rehearsal: Rehearsal) -> tuple[Command, ...]:
         )
         for each in rehearsal.failed
     )
+
+
+def _state(rehearsed: Rehearsed) -> bool | CheckState:
+    """Return what the mark of a scenario shows."""
+    return CheckState.WARNING if rehearsed.skipped else rehearsed.passed
 
 
 def _what(rehearsed: Rehearsed) -> tuple[str, ...]:
@@ -154,7 +173,7 @@ def _totals(name: str, scenarios: Sequence[Rehearsed]) -> dict[str, str]:
     return {
         "name": name,
         "tests": str(len(scenarios)),
-        "failures": str(sum(not each.passed for each in scenarios)),
+        "failures": str(sum(each.failed for each in scenarios)),
         "errors": "0",
         "skipped": str(sum(bool(each.skipped) for each in scenarios)),
         "time": f"{sum(each.seconds for each in scenarios):.3f}",
@@ -164,7 +183,7 @@ def _totals(name: str, scenarios: Sequence[Rehearsed]) -> dict[str, str]:
 def _add_case(suite: ElementTree.Element, rehearsed: Rehearsed) -> None:
     named = {"classname": f"stepflow.{rehearsed.agent}", "name": _text(rehearsed.name), "file": _text(rehearsed.file)}
     case = ElementTree.SubElement(suite, "testcase", {**named, "time": f"{rehearsed.seconds:.3f}"})
-    if not rehearsed.passed:
+    if rehearsed.failed:
         message = "not as expected: " + ", ".join(difference.what for difference in rehearsed.differences)
         failure = ElementTree.SubElement(case, "failure", {"message": _text(message), "type": rehearsed.outcome})
         failure.text = _text("\n".join(difference_lines(rehearsed)))

@@ -48,6 +48,16 @@ def test_what_differs_fails_the_job_with_an_annotation_on_the_scenario(world: Wo
 
 
 @pytest.mark.whole
+def test_a_job_that_could_play_no_scenario_fails_and_says_why(world: World) -> None:
+    put(world.checkout, text=f"base_checks: require\n{TURNS}{EXPECT}")
+    done = world.runner.run(PULL, name="pull_request", mode="rehearse", **NO_KEY)
+    assert (done.exit_code, done.outputs["outcome"], done.outputs["success"]) == (1, "base_failed", "false"), done.log
+    assert "1 scenario, none played: a check failed before the run" in done.outputs["reason"]
+    assert done.summary.startswith("## ❌ Rehearsal: 1 scenario, none played: ")
+    assert "| <code>fixer</code> | greets | ⚠️ base_failed |" in done.summary
+
+
+@pytest.mark.whole
 def test_an_agent_with_errors_is_annotated_as_by_validate(world: World) -> None:
     put(world.checkout)
     world.edit("steps_registry.json", lambda registry: registry["steps"].pop("closure.issue"))

@@ -105,7 +105,7 @@ def test_every_difference_is_shown_with_what_was_expected_and_what_came(checkout
     assert code == 1
     lines = [re.sub(r" {2,}", "  ", line.strip()) for line in output.splitlines()]
     for line in (
-        "≠  aborted  completed",
+        "ended as completed, expected aborted: the world is greeted",
         "1  initial.issue  initial.issue",
         "≠  2  –  continuation.issue",
         "3  closure.issue  closure.issue",
@@ -114,9 +114,10 @@ def test_every_difference_is_shown_with_what_was_expected_and_what_came(checkout
         "file greeting.txt:",
         "≠  1  こんばんは  hello, world",
         "≠  a file of 5 characters  no such file",
-        "reason: the world is greeted",
     ):
         assert line in lines, output
+    # How and why the run ended comes before the details.
+    assert lines[1].startswith("ended as completed"), output
     assert output.splitlines()[-1] == "1 scenario, 1 not as expected: fixer/greets"
 
 
@@ -184,6 +185,10 @@ def test_an_agent_without_scenarios_is_named_and_none_at_all_is_exit_2(checkout:
     (checkout / ".agent/other/agent.json").write_text("{}")
     code, output = rehearse(capsys)
     assert (code, "! other has no scenario" in output) == (0, True)
+    # One that is asked for is not passed over.
+    for names in (["other"], ["fixer", "other"]):
+        code, output = rehearse(capsys, *names)
+        assert (code, 'The agent "other" has no scenario.' in output) == (2, True), output
 
 
 def test_the_errors_of_a_definition_come_before_anything_is_played(checkout: Path, capsys) -> None:
@@ -296,19 +301,35 @@ def test_a_scenario_may_have_any_name(checkout: Path, capsys, name: str) -> None
     assert len(scenarios) == 2
 
 
+REQUIRING = f"base_checks: require\n{TURNS}{EXPECT}"
+
+
 @pytest.mark.whole
-def test_where_a_check_is_red_before_the_run_a_line_says_so_and_nothing_fails(
+def test_where_a_check_is_red_before_every_run_nothing_was_rehearsed_and_the_command_fails(
     checkout: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    put(checkout, text=f"base_checks: require\n{TURNS}{EXPECT}")
-    code, out = rehearse(capsys, "fixer", "--junit", str(tmp_path / "junit.xml"))
-    assert code == 0
+    put(checkout, text=REQUIRING)
+    junit = tmp_path / "junit.xml"
+    code, out = rehearse(capsys, "fixer", "--junit", str(junit))
+    assert code == 1
     assert "! fixer/greets  not played: greeting failed before the run (exit code 1)" in out
-    assert "1 scenario, 1 not played" in out
-    assert "<skipped message=" in (tmp_path / "junit.xml").read_text()
-    # One that expects the end is compared with it.
-    put(checkout, text=f"base_checks: require\n{TURNS}expect: {{ outcome: base_failed }}\n")
-    assert rehearse(capsys, "fixer")[1].endswith("1 scenario, as expected\n")
-    # Without the key, the scenario may be about the red check.
+    last = out.splitlines()[-1]
+    assert last.startswith("1 scenario, none played: a check failed before the run")
+    assert last.endswith("Make it pass, then rehearse again")
+    suites = ElementTree.parse(junit).getroot()
+    assert [suites.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["1", "0", "0", "1"]
+    code = main(["rehearse", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert (code, document["outcome"], document["success"]) == (1, "base_failed", False)
+    assert [(each["passed"], bool(each["skipped"])) for each in document["scenarios"]] == [(False, True)]
+
+
+@pytest.mark.whole
+def test_one_scenario_that_was_not_played_is_counted_beside_those_that_were(checkout: Path, capsys) -> None:
+    put(checkout, "requires", text=REQUIRING)
+    # Without the key, a scenario may be about the red check.
     put(checkout)
-    assert rehearse(capsys, "fixer")[1].endswith("1 scenario, as expected\n")
+    # One that expects the end is compared with it.
+    put(checkout, "expects", f"base_checks: require\n{TURNS}expect: {{ outcome: base_failed }}\n")
+    code, out = rehearse(capsys, "fixer")
+    assert (code, out.splitlines()[-1]) == (0, "3 scenarios, 1 not played, the rest as expected")

@@ -201,6 +201,10 @@ class Row:
         return self.expected == self.came
 
 
+#: The key of `expect` for how a run ends.
+OUTCOME = "outcome"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mismatch:
     """A failed expectation. `what` is a key of `expect`, followed by the file's name for an entry of `files`."""
@@ -241,8 +245,13 @@ class Rehearsed:
 
     @property
     def passed(self) -> bool:
-        """Return True if the results match, or have just been accepted as the new expectations."""
-        return self.updated or not self.differences
+        """Return True if it was played, and the results match or have just been accepted as the new expectations."""
+        return not self.skipped and not self.failed
+
+    @property
+    def failed(self) -> bool:
+        """Return True if the results differ."""
+        return bool(self.differences) and not self.updated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,12 +264,20 @@ class Rehearsal:
     @property
     def failed(self) -> tuple[Rehearsed, ...]:
         """Return the scenarios whose results differ."""
-        return tuple(each for each in self.scenarios if not each.passed)
+        return tuple(each for each in self.scenarios if each.failed)
+
+    @property
+    def skipped(self) -> tuple[Rehearsed, ...]:
+        """Return the scenarios that were not played."""
+        return tuple(each for each in self.scenarios if each.skipped)
 
     @property
     def outcome(self) -> Outcome:
-        """Return `validation_failed` if any scenario differs: a scenario is a check of the agent."""
-        return Outcome.VALIDATION_FAILED if self.failed else Outcome.COMPLETED
+        """Return `validation_failed` if any scenario differs: a scenario is a check of the agent. Return `base_failed`
+        if none was played, because then nothing is known about the agent."""
+        if self.failed:
+            return Outcome.VALIDATION_FAILED
+        return Outcome.BASE_FAILED if len(self.skipped) == len(self.scenarios) else Outcome.COMPLETED
 
 
 @dataclass(frozen=True, kw_only=True)
