@@ -5,10 +5,11 @@ Properties are tried on examples that are the same everywhere; with STEPFLOW_EXP
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,15 @@ settings.register_profile(
 settings.load_profile("stepflow")
 
 SHOWN = "shown"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nothing_takes_long() -> Iterator[None]:
+    """A busy machine adds no line to a log: a test that wants one says after how long."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("stepflow.run.long_activity.FIRST_LINE_AFTER", math.inf)
+        yield
+
 
 #: All tests of such a file are left to another target of the Makefile.
 _ALL_SLOW = re.compile(

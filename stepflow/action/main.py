@@ -82,6 +82,7 @@ from stepflow.run.ending import is_bug, report_error, report_unbegun, send_run, 
 from stepflow.run.execute import drive_run
 from stepflow.run.finish import report_unprepared, with_confirmed_names
 from stepflow.run.issue import skip_stranger
+from stepflow.run.long_activity import log_long_activities
 from stepflow.run.prepare import Prepared, clock_for, load_requested, prepare_run, reviews_pull_requests
 from stepflow.run.pull_request.follow_up import find_follow_up
 from stepflow.run.pull_request.review import find_review
@@ -129,7 +130,8 @@ def act(
     cancellation.hold()
     with cancellation.listening():
         job.mask((*secrets_in(environ), *proxy_passwords(environ)))
-        result = _execute(environ, job, cancellation, clock)
+        with log_long_activities(job.say):
+            result = _execute(environ, job, cancellation, clock)
         report = result.report
         annotations = outcome_annotation(report) if result.annotations is None else result.annotations
         job.say(*problem_annotations(result.problems), *annotations)

@@ -1,4 +1,4 @@
-"""Shows at a terminal what a command is doing while it prints nothing."""
+"""Shows what a command is doing while it prints nothing."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from stepflow.domain.activity import current_activity
 from stepflow.domain.text import ANSI
+from stepflow.run.long_activity import log_long_activities
+
+if TYPE_CHECKING:
+    from stepflow.report.safe_text import Line
 
 #: After so many seconds without a word a person begins to wonder.
 SILENT_SECONDS = 1.0
@@ -23,10 +27,11 @@ _ERASE = "\r\x1b[2K"
 @contextmanager
 def shown_activity(command: str) -> Iterator[None]:
     """Inside the block, what is being done is shown on the last line of the terminal that standard error goes to,
-    whenever nothing is printed for a second. An unfinished line, such as a question, stays as it is. Nothing is
-    shown anywhere else."""
+    whenever nothing is printed for a second. An unfinished line, such as a question, stays as it is. Anywhere else,
+    such as in a log, what takes long gets a line."""
     if not sys.stderr.isatty():
-        yield
+        with log_long_activities(_log):
+            yield
         return
     line = _Line(sys.stderr, command)
     out, err = sys.stdout, sys.stderr
@@ -39,6 +44,12 @@ def shown_activity(command: str) -> Iterator[None]:
         line.close()
         thread.join()
         sys.stdout, sys.stderr = out, err
+
+
+def _log(written: Line) -> None:
+    from stepflow.cli.terminal import print_lines  # noqa: PLC0415 - few commands take long
+
+    print_lines(sys.stderr, (written,))
 
 
 class _Line:

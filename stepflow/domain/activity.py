@@ -30,3 +30,11 @@ def current_activity() -> tuple[str, ...]:
         return _all[-1]
     except IndexError:
         return ()
+
+
+def oldest_activity() -> tuple[str, ...]:
+    """What has been done for longest; empty if nothing is known. It is the same object until it ends."""
+    try:
+        return _all[0]
+    except IndexError:
+        return ()

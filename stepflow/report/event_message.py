@@ -180,14 +180,22 @@ def _describe_images(event: ImagesRead) -> EventMessage:
 
 
 def _describe_base(event: events.BaseChecked) -> EventMessage:
-    state = "passes" if event.passed else "fails"
+    name = one_line(event.name)
+    checked = mark_title(Tone.GOOD, name) if event.passed else mark_title(Tone.BAD, f"{name} failed")
     return EventMessage(
-        title=f"before the run: {one_line(event.name)} {state}",
+        title=f"before the run: {checked}",
         tone=Tone.PLAIN if event.passed else Tone.WARNING,
-        facts=("" if event.passed or not event.exit_code else f"exit {event.exit_code}", seconds_text(event.seconds)),
+        facts=_check_facts(event),
         parts=(Part("Command", event.command), Part("Output", event.output_tail)),
         below=() if event.passed else quote_lines(telling_lines(event.output_tail, TAIL_SHOWN)),
     )
+
+
+def _check_facts(event: events.BaseChecked | events.ValidatorRan) -> tuple[str, str]:
+    """Return the exit code and the seconds. A check that failed although it exited with 0 failed because of its
+    output, so its exit code would only confuse."""
+    exited = f"exit {event.exit_code}" if event.passed or event.exit_code else ""
+    return exited, seconds_text(event.seconds)
 
 
 def _describe_validator(event: events.ValidatorRan) -> EventMessage:
@@ -202,11 +210,7 @@ def _describe_validator(event: events.ValidatorRan) -> EventMessage:
     return EventMessage(
         title=mark_title(tone, f"{one_line(event.name)}{state}"),
         tone=tone,
-        facts=(
-            # A failed validator that exited with 0 failed because of its output, so its exit code would only confuse.
-            f"exit {event.exit_code}" if event.passed or event.exit_code else "",
-            seconds_text(event.seconds),
-        ),
+        facts=_check_facts(event),
         more_facts=(event.pattern,),
         parts=(
             Part("Warnings", "\n".join(event.warnings)),

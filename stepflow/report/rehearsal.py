@@ -28,8 +28,7 @@ from stepflow.report.safe_text import (
 CELL = 60
 REASON = 600
 NONE_PLAYED = (
-    "none played: a check failed before the run, so nothing is known about the agent. Make it pass, then "
-    "rehearse again"
+    "none played: a check failed before the run, so nothing is known about the agent. Make it pass, then rehearse again"
 )
 #: Rows shown of one comparison.
 ROWS = 40

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from stepflow.domain.activity import activity
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolSpec, ToolUse
 from stepflow.errors import RunCancelled
@@ -215,7 +216,7 @@ class InterruptibleModel:
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """Ask once; raises `RunCancelled` when a signal comes."""
-        with self.cancellation.waiting():
+        with activity("the model answers"), self.cancellation.waiting():
             return self.model.ask(request)
 
 

@@ -183,7 +183,7 @@ class Toolbox:
             return ToolResult(tool_use_id=use.id, text=text, is_error=True)
         is_error, exit_code = False, None
         try:
-            with self._launcher.during("tool"):
+            with activity(use.name), self._launcher.during("tool"):
                 inputs = _read_inputs(spec, use.input)
                 if use.name == "bash":
                     text, exit_code = self._bash(**inputs)

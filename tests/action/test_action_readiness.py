@@ -309,7 +309,7 @@ def test_a_check_that_repairs_a_file_once_is_red_and_the_model_is_told_to_commit
     done = world.run([], base_checks="tell", on_failure="nothing")
     asked = json.dumps(world.model.bodies[0])
     assert "This check changes files that git tracks: greeting.txt. To pass, commit what it writes" in asked, done.log
-    assert "before the run: greeting fails" in done.log
+    assert "before the run: ✗ greeting failed (exit 1, " in done.log
 
 
 @pytest.mark.whole
@@ -320,6 +320,16 @@ def test_a_check_that_leaves_files_before_the_tree_must_be_clean_is_red_in_both(
     assert "name them in .gitignore and commit that" in json.dumps(world.model.bodies[0])
     assert says in done.log
     assert says in preflight(world, base_checks="tell").log
+
+
+@pytest.mark.whole
+def test_a_check_that_takes_long_gets_a_line_in_the_log_while_it_runs(world: World, monkeypatch) -> None:
+    monkeypatch.setattr("stepflow.run.long_activity.FIRST_LINE_AFTER", 1.0)
+    world.edit("steps_registry.json", lambda registry: change_greeting(registry, "sleep 3; {}"))
+    done = world.run(solve(), base_checks="tell", on_failure="nothing")
+    running, checked = done.log.find("s: sleep 3; "), done.log.find("before the run: ✗ greeting failed")
+    assert 0 < running < checked, done.log
+    assert "… still running after 1." in done.log[:running]
 
 
 def change_greeting(registry: dict[str, Any], command: str, *, is_first: bool = False) -> None:

@@ -84,7 +84,7 @@ def test_what_is_red_before_the_run_is_told_to_the_model_and_to_people(
     assert "greeting (exit code 1)" in told
     assert "git-clean" not in told
     out = capsys.readouterr().out
-    assert "before the run: greeting fails" in out
+    assert "before the run: ✗ greeting failed (exit 1, " in out
     assert "✓ greeting" in (end := out.split("completed:")[1])
     assert "failing before this run" in end
 

@@ -1,14 +1,16 @@
-"""No silence: whatever takes long at a terminal shows what it does, and elsewhere nothing moves."""
+"""No silence: whatever takes long at a terminal shows what it does, and a log gets a line about it."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from stepflow.cli import main
 from tests.checkout import git
 from tests.cli.terminal import at_terminal
 
@@ -55,8 +57,17 @@ def test_a_terminal_that_cannot_erase_gets_one_line_for_each_activity(
 
 
 @pytest.mark.whole
+def test_a_log_gets_a_line_about_what_takes_long(checkout: Path, slow_check: tuple[str, ...], capsys, monkeypatch):
+    monkeypatch.setattr("stepflow.run.long_activity.FIRST_LINE_AFTER", 1.0)
+    main(["preflight", *slow_check, "--repo", str(checkout)])
+    out, err = capsys.readouterr()
+    assert re.search(rf"^… still running after \d\.\d s: {SLOW}$", err, re.M), err
+    assert "still running" not in out
+    assert "\x1b" not in out + err
+
+
+@pytest.mark.whole
 def test_nothing_moves_where_standard_error_is_no_terminal(checkout: Path, slow_check: tuple[str, ...]) -> None:
     words = (sys.executable, "-m", "stepflow", "preflight", *slow_check)
     done = subprocess.run(words, cwd=checkout, env=os.environ, capture_output=True, text=True, check=False)
     assert "\x1b" not in done.stdout + done.stderr
-    assert SLOW not in done.stderr
