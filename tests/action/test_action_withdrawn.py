@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
 
+from stepflow.boundary.own_texts import Marker, PeriodCost, mark_comment
+from stepflow.domain.text import Spent, count, usd
 from tests.action.entry_process import EntryProcess
 from tests.action.test_action_triage import MENTION, closing, comment_on, event_of, open_issue, outcomes, triage
 from tests.checkout import Invocation
+from tests.fakes import StillClock
 from tests.world import World
 
 pytestmark = pytest.mark.whole
@@ -66,6 +71,7 @@ def test_starts_whose_comments_are_taken_away_still_count(job: World, take_away:
     assert len(job.model.bodies) == 3
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("take_away", "told"), [(delete, "has been deleted"), (rewrite, "no longer starts triage")])
 def test_a_start_that_is_no_longer_there_is_refused(job: World, take_away: Any, told: str) -> None:
     started = say(job, COMMAND)
@@ -77,6 +83,95 @@ def test_a_start_that_is_no_longer_there_is_refused(job: World, take_away: Any, 
     take_away(job)
     done = run(job, *started)
     assert (outcomes(done), done.exit_code, job.model.bodies) == (["refused"], 1, []), done.log
+
+
+DAY_BEFORE, MIDNIGHT, NOON = "2026-11-26T23:59:59Z", "2026-11-27T00:00:00Z", "2026-11-27T12:00:00Z"
+
+
+def say_and_take_away(world: World, take_away: Callable[[World], None], by: str = "mallory") -> None:
+    say(world, COMMAND, by)
+    take_away(world)
+
+
+def begin(world: World, time: str) -> None:
+    """Start one run by a new issue, and one by a comment that is gone."""
+    world.github.state.now = lambda: time
+    open_issue(world, 8, "mallory")
+    say_and_take_away(world, delete)
+
+
+def start_in_each_way(world: World) -> None:
+    say(world, COMMAND, "mallory")
+    say_and_take_away(world, delete)
+    say_and_take_away(world, rewrite, "eve")
+    say_and_take_away(world, restore, "eve")
+
+
+def start_nothing(world: World) -> None:
+    say(world, "Thank you.", "mallory")
+    say(world, "Thank you.", "eve", conclusion="skipped")
+    delete(world)
+    caused(world, "mallory", "issues")
+    world.github.state.viewer = ("helper", 4711)
+    caused(world, "helper")
+
+
+def write_cost(world: World, by: str = "github-actions[bot]", *, issue: int = 8, more: str = "") -> None:
+    """Let a comment say what the run of an issue has cost."""
+    periods = (PeriodCost(period=NOON[:10], runs=1, cost=Spent(usd=0.01)),)
+    marker = Marker(run="r-0", agent="triage", issue=issue, periods=periods)
+    say(world, mark_comment("Done.", marker) + more, by)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("happen", "runs", "spent"),
+    [
+        pytest.param(lambda world: begin(world, DAY_BEFORE), 0, 0, id="the day before"),
+        pytest.param(lambda world: begin(world, MIDNIGHT), 2, 0, id="from midnight on"),
+        pytest.param(start_in_each_way, 4, 0, id="there or taken away"),
+        pytest.param(
+            lambda world: [say_and_take_away(world, delete) for _ in range(5)], 3, 0, id="up to a person's cap"
+        ),
+        pytest.param(start_nothing, 0, 0, id="what starts nothing"),
+        pytest.param(lambda world: (begin(world, MIDNIGHT), write_cost(world)), 1, 0.01, id="its cost is known"),
+        pytest.param(lambda world: (begin(world, MIDNIGHT), write_cost(world, issue=7)), 2, 0.01, id="that of another"),
+        pytest.param(lambda world: (begin(world, MIDNIGHT), write_cost(world, more="!")), 2, 0, id="unreadable"),
+        pytest.param(
+            lambda world: (begin(world, MIDNIGHT), write_cost(world, "mallory")), 2, 0, id="a stranger's word"
+        ),
+    ],
+)
+def test_each_start_of_the_day_before_the_own_one_counts_once(
+    job: World, happen: Callable[[World], object], runs: int, spent: float
+) -> None:
+    assert counted(job, happen, {"usd-per-day": 0.01, "usd-per-month": 9}).startswith(
+        f"Before the run: {usd(spent)} are spent today and {usd(0.02 * runs)} are kept for {count(runs, 'run')} "
+    )
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("time", "runs"), [("2026-10-31T23:59:59Z", 0), ("2026-11-01T00:00:00Z", 2)])
+def test_a_month_begins_with_its_first_day(job: World, time: str, runs: int) -> None:
+    reason = counted(job, lambda world: begin(world, time), {"usd-per-month": 0.01})
+    assert f"$0.00 are spent this month and {usd(0.02 * runs)} are kept for {count(runs, 'run')} " in reason
+
+
+def counted(job: World, happen: Callable[[World], object], caps: dict[str, float]) -> str:
+    """What a run has counted that fits into no cap: what happened before its own start, not after."""
+    job.github.state.issues[7]["created_at"] = "2026-10-01T12:00:00Z"
+    job.github.state.now = lambda: NOON
+    happen(job)
+    job.github.state.now = lambda: NOON
+    started = say(job, COMMAND, "trudy")
+    for by in ("mallory", "trent"):
+        say(job, "Thank you.", by)
+        say_and_take_away(job, delete, by)
+    job.runner.clock = StillClock(time=datetime.fromisoformat(NOON).timestamp() + 60)
+    job.runner.inputs["limits"] = {**job.runner.inputs["limits"], **caps}
+    done = run(job, *started)
+    assert outcomes(done) == ["skipped"], done.log
+    return done.outputs["reason"]
 
 
 def test_two_accounts_that_take_turns_have_their_own_caps_and_share_the_day(job: World) -> None:
