@@ -28,7 +28,14 @@ from stepflow.run.caps import check_counted_runs
 from stepflow.run.clock import Cancellation
 from stepflow.run.ending import outcome_of
 from stepflow.run.issue import follow_repository, issue_number
-from stepflow.run.prepare import describe_connections, load_requested, open_anthropic, scenario_of, unset_variables
+from stepflow.run.prepare import (
+    describe_connections,
+    heed_scenario,
+    load_requested,
+    open_anthropic,
+    scenario_of,
+    unset_variables,
+)
 from stepflow.run.readiness import (
     CHECKS,
     Check,
@@ -96,12 +103,9 @@ def _checks(request: RunRequest, cancellation: Cancellation, note: Callable[[str
         yield from guard_rows("run arguments", lambda: _arguments(request, agent))
         yield from guard_rows("mcp-secrets", lambda: _mcp_secrets(request, agent))
         yield from _telemetry(request.inputs)
-        if request.inputs.model.provider is Provider.SCRIPTED:
-            yield from guard_rows("model", lambda: _check_script(request))
-        else:
-            models = _models(request, agent)
-            yield from guard_rows("model", lambda: _reachable(request, models))
-            yield from guard_rows("price", lambda: _check_prices(request, agent, models))
+        yield from _model(request, agent)
+        with suppress(InputError):
+            request = heed_scenario(request, scenario_of(request))
     yield from guard_rows("workspace", lambda: _room(request))
     with activity("trying the sandbox"):
         layers = sandbox_checks(request, cancellation)
@@ -378,6 +382,16 @@ def _canary(canary: Canary, *, required: bool) -> PreflightCheck:
 _BASE, _POLICY, _STARTERS = "check before the run", "policy", "started by"
 #: Characters shown of the line that best explains a failed check.
 LINE_SHOWN = 300
+
+
+def _model(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:
+    """Check whether every model answers, or whether the scenario can stand in for them."""
+    if request.inputs.model.provider is Provider.SCRIPTED:
+        yield from guard_rows("model", lambda: _check_script(request))
+    else:
+        models = _models(request, agent)
+        yield from guard_rows("model", lambda: _reachable(request, models))
+        yield from guard_rows("price", lambda: _check_prices(request, agent, models))
 
 
 def _check_script(request: RunRequest) -> Iterator[PreflightCheck]:

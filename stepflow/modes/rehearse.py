@@ -18,7 +18,7 @@ from stepflow.domain.effect import ApprovalAnswered
 from stepflow.domain.event import BaseChecked, Entry, ValidatorRan
 from stepflow.domain.reports.report import OUTCOME, Mismatch, Rehearsal, Rehearsed, Row, RunReport
 from stepflow.domain.text import count, telling_line
-from stepflow.domain.words import BaseChecks, Outcome, Provider
+from stepflow.domain.words import Outcome, Provider
 from stepflow.errors import DefinitionError, InputError, Severity
 from stepflow.model.scenario import Expect, Scenario, ScriptedModel, yaml_text
 from stepflow.report.log import TerminalLog
@@ -373,9 +373,6 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
         text = read_scenario(listed.file, root=request.definition_root)
         scenario = parse_scenario(text, name=listed.file)
         expect = scenario.expect
-        if scenario.base_checks:
-            inputs = request.inputs.model_copy(update={"base_checks": BaseChecks(scenario.base_checks)})
-            request = replace(request, inputs=inputs)
         waits = expect is not None and expect.outcome is Outcome.AWAITING_APPROVAL
         prepared = prepare_run(replace(request, approvals_given=not waits), now=begun)
         report = drive_run(prepared, clock=clock, cancellation=cancellation, listeners=(listen,)).report

@@ -203,6 +203,14 @@ OF_SCENARIO = (
     "The answers came from a scenario, not from a model: correct its turns where the reason says so, or the prompt or "
     "transition that made the run ask for others. `stepflow show` on the run folder shows what led there."
 )
+NOT_PLAYED = (
+    "The checks must pass before this scenario is played (`base_checks: require`). Make them pass, commit that, then "
+    "{again}."
+)
+RED_BEFORE = (
+    "{names} failed before the run already. If that is not what the scenario is about, make every check pass and "
+    "commit that before you change the scenario. "
+)
 #: Advice at a terminal, for runs that can be resumed with the options they began with.
 AT_TERMINAL = {
     Outcome.AWAITING_APPROVAL: (
@@ -236,7 +244,10 @@ def next_step(report: RunReport) -> str:  # noqa: PLR0911 - one return per endin
     if report.outcome is Outcome.INTERNAL_ERROR and BUG not in report.explanation:
         return MACHINE.format(again=again)
     if report.outcome is Outcome.MODEL_FAILED and report.provider == SCRIPTED:
-        return OF_SCENARIO
+        red = ", ".join(f"`{check.name}`" for check in report.base_checks if not check.passed)
+        return f"{RED_BEFORE.format(names=red) if red else ''}{OF_SCENARIO}"
+    if report.outcome is Outcome.BASE_FAILED and report.provider == SCRIPTED:
+        return NOT_PLAYED.format(again=again)
     if not report.success or not report.effects:
         # A run without an iteration has nothing to continue.
         if report.outcome in AT_TERMINAL and report.iterations and not report.host_run_folder:

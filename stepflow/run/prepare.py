@@ -24,7 +24,7 @@ from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.json import JsonObject, JsonValue, value_at
 from stepflow.domain.run import Issue, IssueImage, Limits
 from stepflow.domain.text import Spent
-from stepflow.domain.words import Permission, Provider, VerdictType
+from stepflow.domain.words import BaseChecks, Permission, Provider, VerdictType
 from stepflow.engine.prompt.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
 from stepflow.errors import BoundaryError, DefinitionError, InputError, Problem, Severity
 from stepflow.model.anthropic_model import AnthropicModel
@@ -227,12 +227,13 @@ class Prepared:
 
 def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     """Load the agent and check arguments, inputs, model and actor, without starting or writing anything."""
-    inputs = request.inputs
     check_policy(request)
     check_request(request)
     agent = load_requested(request)
     request = replace(narrow_network(request, agent), anyone_may_start=agent.anyone_may_start)
     scenario = scenario_of(request)
+    request = heed_scenario(request, scenario)
+    inputs = request.inputs
     issue = issue_number(request, scenario)
     args, problems = run_arguments(agent, {**(scenario.params if scenario else {}), **inputs.parameters}, issue)
     check_inputs(request, agent)
@@ -360,6 +361,14 @@ def scenario_of(request: RunRequest) -> Scenario | None:
         )
 
     return load_scenario(request.inputs.scenario, root=request.definition_root)
+
+
+def heed_scenario(request: RunRequest, scenario: Scenario | None) -> RunRequest:
+    """Return the request with the checks that the scenario requires before it is played, unless they are skipped."""
+    if scenario is None or scenario.base_checks is None or request.inputs.base_checks is BaseChecks.SKIP:
+        return request
+    required = {"base_checks": BaseChecks(scenario.base_checks)}
+    return replace(request, inputs=request.inputs.model_copy(update=required))
 
 
 def unset_variables(request: RunRequest) -> tuple[str, ...]:

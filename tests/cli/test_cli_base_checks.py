@@ -126,6 +126,32 @@ def test_where_green_is_required_a_red_check_ends_the_run(checkout: Path, capsys
     assert events(checkout, "model_turn") == []
 
 
+def require_in_scenario(checkout: Path) -> None:
+    """Let the scenario require that the checks pass before it is played."""
+    scenario = checkout.parent / "scenario.yaml"
+    scenario.write_text(f"base_checks: require\n{scenario.read_text()}")
+
+
+def test_a_scenario_that_requires_green_is_not_played_where_a_check_is_red(checkout: Path, capsys) -> None:
+    require_in_scenario(checkout)
+    assert run(checkout) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "a check failed before the run (base_failed): these checks already fail: greeting." in out
+    assert "The checks must pass before this scenario is played (`base_checks: require`)." in out
+    assert events(checkout, "model_turn") == []
+    assert preflight(checkout) == 1
+    assert "✗ failed check before the run: greeting" in " ".join(capsys.readouterr().out.split())
+    assert run(checkout, "--base-checks", "skip", "--resume", "never") == 0
+
+
+def test_where_a_scenario_ends_at_a_check_that_was_red_before_that_check_is_named_first(checkout: Path, capsys) -> None:
+    change_check(checkout, "false")
+    assert run(checkout) == 1
+    next_ = " ".join(capsys.readouterr().out.rpartition(" next ")[2].split())
+    assert next_.startswith("`greeting` failed before the run already."), next_
+    assert "The answers came from a scenario" in next_
+
+
 def test_who_skips_the_checks_runs_none_before(checkout: Path) -> None:
     change_check(checkout, "no-such-program")
     assert run(checkout, "--base-checks", "skip") == 1

@@ -13,7 +13,7 @@ from plausible_run import AGENT, ENTRIES
 
 from stepflow.boundary.plan import LONGEST_OWN
 from stepflow.domain.agent.agent_settings import ClimbCause
-from stepflow.domain.checkout import DiffStat, LineCounts
+from stepflow.domain.checkout import BaseCheck, DiffStat, LineCounts
 from stepflow.domain.connection import HostRequests
 from stepflow.domain.conversation import Refusal
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
@@ -180,10 +180,17 @@ def test_how_runs_end_is_told_as_in_the_golden_file():
 def test_what_to_do_next_is_told_as_in_the_golden_file():
     planned = tuple(replace(effect, status=EffectStatus.PLANNED) for effect in REPORT.effects)
     closed = (Receipt(kind=EffectKind.CLOSE_ISSUE, status=EffectStatus.APPLIED),)
+    red = BaseCheck(name="tests", command="make test", passed=False, exit_code=1, seconds=2.0, output_tail="1 failed")
     reports = {str(each): replace(REPORT, success=False, outcome=each) for each in Outcome} | {
         "invalid arguments": replace(REPORT, success=False, outcome=Outcome.INVALID_DEFINITION, code="SF209"),
         "a bug": replace(REPORT, success=False, outcome=Outcome.INTERNAL_ERROR, explanation=BUG),
         "a scripted model": replace(REPORT, success=False, outcome=Outcome.MODEL_FAILED, provider="scripted"),
+        "a scripted model and a check that failed before": replace(
+            REPORT, success=False, outcome=Outcome.MODEL_FAILED, provider="scripted", base_checks=(red,)
+        ),
+        "a scenario that was not played": replace(
+            REPORT, success=False, outcome=Outcome.BASE_FAILED, provider="scripted"
+        ),
         "a dry run": replace(REPORT, effects=planned),
         "a pull request": REPORT,
         "a closed issue": replace(REPORT, effects=closed),
