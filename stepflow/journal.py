@@ -35,6 +35,7 @@ _SOMETIMES = (
     *(("IterationStarted", "effort"), ("IterationStarted", "max_output_tokens")),
     *(("ModelTurned", "refusal"), ("ModelTurned", "cleared"), ("ModelTurned", "near_price_step")),
     ("ToolCalled", "images"),
+    ("RunStarted", "repository_id"),
 )
 #: Bytes that are read at once: a long journal's lines are shorter than this.
 _BUFFER = 256 * 1024

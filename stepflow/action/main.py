@@ -81,7 +81,7 @@ from stepflow.run.clock import Cancellation, SystemClock, clock_of_services
 from stepflow.run.ending import is_bug, report_error, report_unbegun, send_run, write_missing, write_unbegun
 from stepflow.run.execute import drive_run
 from stepflow.run.finish import report_unprepared, with_confirmed_names
-from stepflow.run.issue import skip_stranger
+from stepflow.run.issue import follow_repository, skip_stranger
 from stepflow.run.long_activity import log_long_activities
 from stepflow.run.prepare import Prepared, clock_for, load_requested, prepare_run, reviews_pull_requests
 from stepflow.run.pull_request.follow_up import find_follow_up
@@ -236,6 +236,7 @@ def run_mode(
             if trigger.reply:
                 request = waiting_request(request)
             if event := request.trigger.pull_request:
+                request = follow_repository(request)
                 find = find_review if reviews_pull_requests(request, event) else find_follow_up
                 found = find(request, event)
                 if isinstance(found, Skip):
@@ -267,7 +268,7 @@ def _drive(prepared: Prepared, runner: Runner, job: Job, cancellation: Cancellat
     result = drive_run(prepared, clock=clock, cancellation=cancellation, listeners=listeners)
     report = result.report
     if prepared.resumed_run:
-        report = without_foreign_addresses(report, boundary_settings(prepared.request))
+        report = without_foreign_addresses(report, prepared.request)
     # The log has just printed how the run ended, and why.
     job.say(*log.close(), *final_words(report)[1:])
     agent = prepared.agent

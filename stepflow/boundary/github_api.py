@@ -7,6 +7,7 @@ has a secret.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
@@ -60,6 +61,8 @@ from stepflow.errors import BoundaryError, InputError, StepflowError
 
 R = TypeVar("R")
 A = TypeVar("A", bound=Answer)
+#: A repository's name, which becomes part of an address.
+_NAME = re.compile(r"(?!\.\.?/)[\w.-]+/(?!\.\.?\Z)[\w.-]+", re.ASCII)
 
 
 class GitHub:
@@ -110,6 +113,8 @@ class GitHub:
 
     def has_had(self, name: str) -> bool:
         """Return whether a name is the repository's, or was, and still leads to it."""
+        if not _NAME.fullmatch(name):
+            return False
         number = self._read_repository().id
         return self._read("find a repository", lambda: self._client.id_behind(name)) == number
 

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from argparse import ArgumentTypeError
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time
@@ -45,6 +45,8 @@ INPUTS = ("github-token", "read-token", "github-api-url", "github-server-url", "
 _LINK = re.compile(rf"^Pull request: #({NUMBER})$", re.MULTILINE)
 #: Costs are written with six digits, and up to twenty of them are added.
 _ROUNDING = 0.0001
+#: Names of repositories in what pull requests and commits say that they revert, about which GitHub is asked.
+MOST_NAMES = 20
 
 
 def add_ledger_arguments(parser: argparse.ArgumentParser) -> None:
@@ -153,8 +155,22 @@ def read_history(
         found.add_text(number, text)
     merges = [pull.merged_at for pull in found.pulls if pull.merged_at]
     if merges:
-        found.reverted = find_reverted(_landed(pulls, reader, min(merges)), repository)
+        found.reverted = find_reverted(_landed(pulls, reader, min(merges)), _own_names(reader, repository))
     return found.history(repository, read_on)
+
+
+def _own_names(reader: LedgerReader, repository: str) -> Callable[[str], bool]:
+    """Return whether a name is the repository's: a revert from before it was renamed has its former name. GitHub is
+    asked about `MOST_NAMES` at most, each once."""
+    known = {repository.casefold(): True}
+
+    def is_own(name: str) -> bool:
+        name = name.casefold()
+        if name not in known and len(known) <= MOST_NAMES:
+            known[name] = reader.has_had(name)
+        return known.get(name, False)
+
+    return is_own
 
 
 def _landed(pulls: Sequence[ListedPull], reader: LedgerReader, begin: datetime) -> Iterator[Landed]:

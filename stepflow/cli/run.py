@@ -278,7 +278,7 @@ def _resumed_request(folder: Path, started: RunStarted, programs: tuple[Path, ..
         "resume": str(folder),
     }
     request = request_of(read_inputs(given), root, trigger=_resumed_trigger(started), programs=programs)
-    return replace(request, repository=started.repository)
+    return replace(request, repository=started.repository, repository_id=started.repository_id)
 
 
 def _demand_server_of_job(folder: Path, options: Mapping[str, object]) -> None:

@@ -27,7 +27,8 @@ from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Stage,
 class RunStarted:
     """The first event. It records everything a later process needs to continue the run: all options except secrets, the
     checked arguments, and what the model sees of the `subject`. `nonce` delimits that text. `root` is the workspace at
-    the start of the run; `source` is the checkout that it copies. A run `in_place` moves the branch of `source`."""
+    the start of the run; `source` is the checkout that it copies. A run `in_place` moves the branch of `source`.
+    `repository_id` is GitHub's, which stays the same when the repository is renamed."""
 
     run_id: str
     agent: str
@@ -37,6 +38,7 @@ class RunStarted:
     entry_step: str
     max_iterations: int
     repository: str = ""
+    repository_id: Annotated[int | None, Field(exclude_if=not_)] = None
     issue: int | None = None
     base_commit: str = ""
     isolation: dict[str, str] = field(default_factory=dict)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import lzma
-import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -49,7 +48,6 @@ LARGEST = {JOURNAL: 500_000_000, STATEMENT: 20_000_000}
 #: The inputs that decide what an agent's definition is.
 _OF_DEFINITION = ("agent", "allow", "checks", "prove", "working-directory")
 _CHUNK = 1024 * 1024
-_NAME = re.compile(r"[A-Za-z0-9._-]+/[A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,16 +182,23 @@ class _Case:
             problem = f"{server} is a GitHub Enterprise Server, where GitHub signs nothing"
             evidence.add(SIGNATURE, problem, fine="", hint="Add --unsigned to check everything else.")
             return ""
-        words = ["--repo", self._name_in(derived), "--signer-workflow", f"{self.host}/{asked.signer}"]
+        words = ["--signer-workflow", f"{self.host}/{asked.signer}"]
         words += ["--predicate-type", PREDICATE_TYPE, *(["--bundle", str(asked.bundle)] if asked.bundle else [])]
         words += ["--custom-trusted-root", str(asked.trusted_root)] if asked.trusted_root else []
-        try:
-            signed = read_signatures(journal, words, program=asked.gh, host=self.host, token=self.token)
-        except StepflowError as error:
-            hint = error.hint or f"If another workflow than {self.asked.signer} signs here, name it with --signer."
-            evidence.add(SIGNATURE, error.message, fine="", hint=hint)
+        signed, errors = tuple[SignedStatement, ...](), list[StepflowError]()
+        # A run that was resumed after its repository was renamed is signed under the new name.
+        for name in dict.fromkeys((self._name_in(derived), self.request.repository)):
+            policy = ("--repo", name, *words)
+            try:
+                signed = read_signatures(journal, policy, program=asked.gh, host=self.host, token=self.token)
+                break
+            except StepflowError as error:
+                errors.append(error)
+        else:
+            hint = errors[0].hint or f"If another workflow than {self.asked.signer} signs here, name it with --signer."
+            evidence.add(SIGNATURE, errors[0].message, fine="", hint=hint)
             return ""
-        problems = [self._signature_problem(each, derived) for each in signed]
+        problems = [self._signature_problem(each, derived, repository=name) for each in signed]
         if "" in problems:
             valid = signed[problems.index("")]
             evidence.add(SIGNATURE, "", fine=f"by {valid.signer.removeprefix(f'https://{self.host}/')}")
@@ -201,8 +206,8 @@ class _Case:
         evidence.add(SIGNATURE, next(iter(problems), "there is none"), fine="", hint=_DO_NOT_TRUST)
         return ""
 
-    def _signature_problem(self, signed: SignedStatement, derived: JsonObject) -> str:
-        address = f"https://{self.host}/{self._name_in(derived)}"
+    def _signature_problem(self, signed: SignedStatement, derived: JsonObject, *, repository: str) -> str:
+        address = f"https://{self.host}/{repository}"
         branch = f"refs/heads/{self.reader.default_branch()}"
         signer, _, _ = signed.signer.rpartition("@")
         if signed.source.casefold() != address.casefold():
@@ -219,7 +224,7 @@ class _Case:
         """Return the repository's name as the statement has it, if GitHub leads from that to the repository, which was
         renamed or transferred since. Otherwise return its present name."""
         present, said = self.request.repository, str(value_at(derived, f"predicate.{_FACTS['repository']}"))
-        is_former = said.casefold() != present.casefold() and _NAME.fullmatch(said) and self.reader.has_had(said)
+        is_former = said.casefold() != present.casefold() and self.reader.has_had(said)
         return said if is_former else present
 
     def _check_subject(self, evidence: _Evidence, derived: JsonObject) -> None:

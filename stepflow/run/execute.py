@@ -280,6 +280,7 @@ def _start_event(run: Run, isolation: Mapping[str, str]) -> events.RunStarted:
     return replace(
         run_started(run.prepared.agent, run.facts, isolation),
         options={} if run.finish else request.inputs.options(),
+        repository_id=request.repository_id,
         source=str(request.source or ""),
         in_place=request.in_place,
         stepflow_version=version("stepflow"),

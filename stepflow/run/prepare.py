@@ -241,8 +241,6 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     may_resume = inputs.names_run or request.folder.exists()
     previous = find_previous_run(request, agent, args, issue) if may_resume else None
     resumed_run = previous if previous and not previous.problem else None
-    if inputs.limits.sum_runs or agent.anyone_may_start:
-        check_caps(request, agent, now, is_resumed=resumed_run is not None)
     approver = check_reply(request, agent, resumed_run) if resumed_run else Permission.NONE
     with ExitStack() as opened:
         model: Model
@@ -250,7 +248,10 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             model = ScriptedModel(scenario, position=resumed_run.position(scenario) if resumed_run else None)
         else:
             model = opened.enter_context(open_anthropic(request))
-        request = follow_repository(request)
+        # A run on a pull request has done so before it read that.
+        request = request if request.follow_up or request.reviewed else follow_repository(request)
+        if inputs.limits.sum_runs or agent.anyone_may_start:
+            check_caps(request, agent, now, is_resumed=resumed_run is not None)
         if resumed_run:
             # A resumed run keeps the text and images that the model saw at first.
             context, images = SanitizedText(text=resumed_run.started.context_text), resumed_run.images

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from stepflow.boundary.own_texts import has_same_text
-from stepflow.boundary.settings import BoundarySettings, Refused
+from stepflow.boundary.settings import Refused
 from stepflow.domain import event as events
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.conversation import StopReason
@@ -24,7 +24,7 @@ from stepflow.errors import InputError
 from stepflow.journal import hold_alone, iter_journal, read_journal
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.run.recorded import JOURNAL, PreviousRun, RunSnapshots
-from stepflow.run.request import RunRequest
+from stepflow.run.request import RunRequest, boundary_settings
 from stepflow.run.snapshots import FOLDER, SnapshotStore
 from stepflow.run.start.inputs import NEVER
 from stepflow.run.start.trigger import PullRequestEvent
@@ -116,31 +116,54 @@ def completed_report(request: RunRequest) -> RunReport | None:
     if previous_run is None or previous_run.ended is None or previous_run.ended.outcome not in DONE:
         return None
     facts = ReportFacts(run_folder=str(request.folder), host_run_folder=request.host_folder)
-    return collect_report(iter_journal(request.folder / JOURNAL), facts=facts)
+    report = collect_report(iter_journal(request.folder / JOURNAL), facts=facts)
+    return _with_addresses(report, lambda url: _present_address(url, previous_run.started, request))
 
 
-def without_foreign_addresses(report: RunReport, settings: BoundarySettings) -> RunReport:
-    """Return the report of a resumed or complete run without addresses of other repositories: its folder may be
-    forged."""
+def _is_same_repository(started: events.RunStarted, request: RunRequest) -> bool:
+    """Return whether a run is of the request's repository: by their ids, or by their names if one has no id."""
+    before, now = started.repository_id, request.repository_id
+    if before is not None and now is not None:
+        return before == now
+    return started.repository.casefold() == request.repository.casefold()
 
-    def own_or_empty(url: str) -> str:
-        return url if url.startswith(f"{settings.repository_url}/") else ""
 
-    effects = tuple(replace(receipt, url=own_or_empty(receipt.url)) for receipt in report.effects)
+def _present_address(url: str, started: events.RunStarted, request: RunRequest) -> str:
+    """Return an address in a run's repository as it is now if that was renamed or transferred, any other unchanged."""
+    server = request.inputs.github_server_url.rstrip("/")
+    before, now = f"{server}/{started.repository}/", f"{server}/{request.repository}/"
+    has_moved = url.startswith(before) and _is_same_repository(started, request)
+    return f"{now}{url.removeprefix(before)}" if has_moved else url
+
+
+def without_foreign_addresses(report: RunReport, request: RunRequest) -> RunReport:
+    """Return the report of a resumed run without addresses of other repositories: its folder may be forged."""
+    url_of_repository = f"{boundary_settings(request).repository_url}/"
+    report = replace(report, follow_up=request.follow_up, reviewed=request.reviewed)
+    return _with_addresses(report, lambda url: url if url.startswith(url_of_repository) else "")
+
+
+def _with_addresses(report: RunReport, change: Callable[[str], str]) -> RunReport:
+    """Return the report with each address changed."""
     comment = report.failure_report
     return replace(
         report,
-        effects=effects,
-        failure_report=None if comment and comment.startswith("http") and not own_or_empty(comment) else comment,
-        follow_up=report.follow_up and replace(report.follow_up, url=own_or_empty(report.follow_up.url)),
-        reviewed=report.reviewed and replace(report.reviewed, url=own_or_empty(report.reviewed.url)),
+        effects=tuple(replace(receipt, url=change(receipt.url)) for receipt in report.effects),
+        failure_report=(change(comment) or None) if comment and comment.startswith("http") else comment,
+        follow_up=report.follow_up and replace(report.follow_up, url=change(report.follow_up.url)),
+        reviewed=report.reviewed and replace(report.reviewed, url=change(report.reviewed.url)),
     )
 
 
 def resumed_request(started: events.RunStarted, request: RunRequest) -> RunRequest:
-    """Return the request with the id of the resumed run and the issue as that run saw it. The current actor and inputs
-    stay."""
+    """Return the request with the id of the resumed run and the issue as that run saw it. The current actor, inputs
+    and addresses stay."""
     trigger, inputs = request.trigger, request.inputs
+    follow_up, reviewed = started.follow_up, started.reviewed
+    if follow_up and request.follow_up:
+        follow_up = replace(follow_up, url=request.follow_up.url)
+    if reviewed and request.reviewed:
+        reviewed = replace(reviewed, url=request.reviewed.url)
     label = started.started_by.label
     starts = label is not None and any(
         name_in(label, pattern) in ("", started.agent) for pattern in inputs.start.labels
@@ -148,8 +171,8 @@ def resumed_request(started: events.RunStarted, request: RunRequest) -> RunReque
     return replace(
         request,
         run_id=started.run_id,
-        follow_up=started.follow_up,
-        reviewed=started.reviewed,
+        follow_up=follow_up,
+        reviewed=reviewed,
         resumed_from=started.base_commit,
         trigger=replace(
             trigger,
@@ -215,12 +238,15 @@ def _mismatch(
 ) -> str:
     """Say why the run does not fit the current request; empty if it fits."""
     started, structured_output = previous_run.started, request.inputs.structured_output
+    follow_up = started.follow_up
+    if follow_up:
+        follow_up = replace(follow_up, url=_present_address(follow_up.url, started, request))
     pairs = {
         "another agent": (started.agent, agent.name),
         "another version of the agent": (started.definition_digest, agent.digest),
-        "another repository": (started.repository, request.repository),
+        "another repository": (True, _is_same_repository(started, request)),
         "another issue": (started.issue, issue),
-        "another pull request": (_pull_request(started.follow_up), _pull_request(request.follow_up)),
+        "another pull request": (_pull_request(follow_up), _pull_request(request.follow_up)),
         "another state of the pull request": (_reviewed_head(started.reviewed), _reviewed_head(request.reviewed)),
         "other run arguments": (started.args, args),
         "another structured-output": (

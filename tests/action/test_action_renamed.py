@@ -89,11 +89,22 @@ def test_a_repository_that_was_renamed_before_its_job_gets_the_work(world: World
     assert [each.path for each in world.git_server.requests if each.path.startswith("/o/r.git")] == []
 
 
-def test_a_review_of_a_repository_that_was_renamed_before_its_job(world: World) -> None:
+@pytest.mark.parametrize("taken", [False, True], ids=["free", "taken"])
+def test_a_review_of_a_repository_that_was_renamed_before_its_job(world: World, taken: bool) -> None:
+    """Nothing is read of another repository that has the old name."""
+    world.runner.environ |= ID if taken else {}
     let_review(world)
     number = propose(world, {"greeting.txt": "Hello there\n"})
     event = labeled(world, number)
-    world.rename()
+    world.rename(taken=taken)
     done = review(world, event)
     assert done.outputs["outcome"] == "completed", done.log
     assert len(world.github.state.reviews) == 1
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["free", "taken"])
+def test_caps_count_in_a_repository_that_was_renamed_before_its_job(world: World, taken: bool) -> None:
+    world.runner.environ |= ID if taken else {}
+    world.rename(taken=taken)
+    done = world.run(solve(), base_checks="skip", limits={"usd-per-day": 20})
+    assert done.outputs["outcome"] == "completed", done.log

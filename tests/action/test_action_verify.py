@@ -104,6 +104,16 @@ def test_a_pull_request_from_before_its_repository_was_renamed_is_verified(
 
 
 @pytest.mark.whole
+@pytest.mark.parametrize(("signed_for", "counts"), [("o/new", True), ("o/other", False)])
+def test_a_run_that_was_resumed_after_its_repository_was_renamed_is_signed_under_the_new_name(
+    renamed: Proven, signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signed_for: str, counts: bool
+) -> None:
+    monkeypatch.setenv("GITHUB_REPOSITORY", "o/new")
+    words = signed(renamed, signer, tmp_path / "bundle.json", repository=signed_for)
+    assert failed(renamed.verify(*words)) == ([] if counts else ["signature", "coverage"])
+
+
+@pytest.mark.whole
 def test_a_former_name_that_somebody_else_has_now_counts_no_longer(
     renamed: Proven, signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

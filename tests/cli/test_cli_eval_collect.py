@@ -147,6 +147,15 @@ def test_each_way_to_merge_makes_a_case(project: Project, collect: Any) -> None:
 
 
 @pytest.mark.whole
+def test_the_issues_of_a_repository_that_was_renamed_are_its_own(project: Project, collect: Any) -> None:
+    project.commit("Answer one (#1)", answers=project.answer("one"), **{"tests__one.test.sh": TEST.format("one")})
+    project.merged(1, issue(11, repository={"nameWithOwner": "octo/new"}))
+    project.state.renamed_to = "octo/new"
+    cases, left_out = collect()
+    assert (set(cases), left_out) == ({"pr-1"}, {})
+
+
+@pytest.mark.whole
 def test_an_eval_runs_on_a_case_of_the_history(project: Project, collect: Any, monkeypatch, capsys) -> None:
     prompt = project.folder / PROMPT
     prompt.write_text(f"{prompt.read_text()}\n{TESTS}\n")

@@ -359,6 +359,28 @@ def test_a_change_is_reverted_if_what_reverts_it_stays(read: Read, story: str) -
     assert (found["reverted"], found["accepted"]) == ((1, 0) if reverted else (0, 1))
 
 
+@pytest.mark.parametrize(
+    ("said", "reverted"),
+    [
+        ("Reverts o/r#2", 1),
+        ("Reverts o/new#2", 1),
+        ("Reverts https://github.example/o/r/pull/2", 1),
+        ("Reverts other/r#2", 0),
+        ("Reverts ../..#2", 0),
+    ],
+)
+@pytest.mark.parametrize("asked", ["o/r", "o/new"])
+def test_a_revert_from_before_the_repository_was_renamed_counts(
+    read: Read, asked: str, said: str, reverted: int
+) -> None:
+    world = LedgerWorld()
+    world.add_runs(1, FIRST, [DONE], BEGIN)
+    world.add_pull(2, 1, FIRST, BEGIN, "merged")
+    world.add_foreign_pull(3, said, BEGIN + timedelta(days=1))
+    world.state.renamed_to = "o/new"
+    assert read(world, "--repository", asked)["figures"][0]["reverted"] == reverted
+
+
 def test_a_revert_on_another_branch_leaves_the_change_where_it_is(read: Read) -> None:
     world = LedgerWorld()
     world.add_runs(1, FIRST, [DONE], BEGIN)

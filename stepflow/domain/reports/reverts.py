@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -52,16 +52,16 @@ class Landed:
     texts: tuple[str, ...]
 
 
-def find_reverted(landed: Iterable[Landed], repository: str) -> frozenset[int]:
+def find_reverted(landed: Iterable[Landed], is_own: Callable[[str], bool]) -> frozenset[int]:
     """Return the numbers of the pull requests that something reverted within `DAYS_TO_REVERT` and that did not come
-    back, as they do when that is reverted."""
+    back, as they do when that is reverted. `is_own` says whether a name is the repository's, or was before."""
     ordered = sorted(landed, key=lambda each: each.at)
     by_number = {each.number: place for place, each in enumerate(ordered) if each.number is not None}
     by_oid = defaultdict[str, list[tuple[str, int]]](list)
     for place, each in enumerate(ordered):
         for oid in each.oids:
             by_oid[oid[:_SHORTEST_OID]].append((oid, place))
-    reverters = _find_reverters(ordered, by_number, by_oid, repository)
+    reverters = _find_reverters(ordered, by_number, by_oid, is_own)
 
     @cache
     def stands(place: int) -> bool:
@@ -78,12 +78,12 @@ def _find_reverters(
     ordered: Sequence[Landed],
     by_number: Mapping[int, int],
     by_oid: Mapping[str, Sequence[tuple[str, int]]],
-    repository: str,
+    is_own: Callable[[str], bool],
 ) -> Mapping[int, Sequence[int]]:
     """Return by the place of each what reverts it, all of which came later."""
     reverters = defaultdict[int, list[int]](list)
     for place, each in enumerate(ordered):
-        said = {*_say_reverted(each.texts, by_number, by_oid, repository)}
+        said = {*_say_reverted(each.texts, by_number, by_oid, is_own)}
         verbs = {
             verb: {by_number[number] for number in numbers if number in by_number} for verb, numbers in _titles(each)
         }
@@ -101,7 +101,7 @@ def _say_reverted(
     texts: Iterable[str],
     by_number: Mapping[int, int],
     by_oid: Mapping[str, Sequence[tuple[str, int]]],
-    repository: str,
+    is_own: Callable[[str], bool],
 ) -> Iterator[int]:
     """Yield the places of what the sentences of these texts name."""
     for text in texts:
@@ -111,7 +111,7 @@ def _say_reverted(
                 yield from (
                     place for whole, place in by_oid.get(oid[:_SHORTEST_OID].lower(), ()) if whole.startswith(oid)
                 )
-            elif (one["of"] or one["at"] or repository).lower() == repository.lower():
+            elif (name := one["of"] or one["at"]) is None or is_own(name):
                 yield from (place for place in (by_number.get(int(one["number"])),) if place is not None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -75,6 +75,9 @@ def collect_cases(
         announce_copies(request, note)
     with closing(repository_reader(request, token.get_secret_value() if token else None)) as reader:
         make_folder(folder)
+        with cancellation.obeyed():
+            # Issues are listed under the present name of their repository.
+            request = replace(request, repository=reader.full_name())
         pulls = reader.merged_pulls()
         while len(files) < asked.most_cases and SystemClock().now() < end:
             with cancellation.obeyed():
