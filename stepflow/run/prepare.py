@@ -259,7 +259,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             subject = read_again(request, resumed_run.started.subject, approver)
         else:
             subject, before = read_subject(request, scenario), ()
-            request, context = read_context(request, subject)
+            request, context, subject = read_context(request, subject)
             context, images = read_images(request, subject.issue, context)
             context, subject = add_issue_context(request, agent, subject, context)
         warnings = check_readiness(request, agent)
@@ -288,9 +288,9 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
         )
 
 
-def read_context(request: RunRequest, subject: Subject) -> tuple[RunRequest, SanitizedText]:
-    """Return the text about the issue or the pull request that the model is shown, and the request with what was read
-    for it."""
+def read_context(request: RunRequest, subject: Subject) -> tuple[RunRequest, SanitizedText, Subject]:
+    """Return the text about the issue or the pull request that the model is shown, the request with what was read for
+    it, and the subject with notes about what could not be read."""
     event, kind = request.trigger.pull_request, "Pull request" if request.reviewed else "Issue"
     context = issue_text(subject.issue, subject.discussion, kind=kind, otherwise=request.inputs.issue_text or "")
     if subject.fetched:
@@ -298,11 +298,13 @@ def read_context(request: RunRequest, subject: Subject) -> tuple[RunRequest, San
         request = replace(request, trigger=replace(request.trigger, issue=subject.issue, locked=subject.locked))
     if request.reviewed and event:
         reviewed, text = read_pull_request(request, request.reviewed, event)
-        return replace(request, reviewed=reviewed), join_texts((context, text))
+        return replace(request, reviewed=reviewed), join_texts((context, text)), subject
     if request.follow_up and event:
-        follow_up, text = read_feedback(request, request.follow_up, event)
-        return replace(request, follow_up=follow_up), join_texts((context, text))
-    return request, context
+        feedback = read_feedback(request, request.follow_up, event)
+        request = replace(request, follow_up=replace(request.follow_up, threads=feedback.threads))
+        subject = replace(subject, notes=(*subject.notes, *feedback.notes))
+        return request, join_texts((context, feedback.text)), subject
+    return request, context, subject
 
 
 def load_requested(request: RunRequest) -> AgentDefinition:

@@ -94,6 +94,32 @@ def test_failed_checks_are_shown_with_the_end_of_their_logs(opened: World) -> No
     assert [len(each["comments"]) for each in state.threads] == [1, 1, 1]
 
 
+def test_without_the_permission_for_the_logs_the_agent_gets_what_is_known(opened: World) -> None:
+    """Anybody may list the jobs of a public repository, but the logs take `actions: read`."""
+    state = opened.github.state
+    for name in ("test", "build"):
+        state.add_job(500, name, "failure", steps={"Run pytest": "failure"}, log=LOG)
+    opened.github.fail("GET", "/logs$", 403, "Must have admin rights to Repository.", times=9)
+    opened.model.requests.clear()
+    done = follow_up(opened, improve(), failed(opened), name="workflow_run")
+    assert (done.outputs["outcome"], done.exit_code) == ("completed", 0), done.log
+    shown = said_to_model(opened)
+    assert "job test, failed in: Run pytest\\n[" in shown
+    assert "AssertionError" not in shown
+    before = done.visible_log.partition("Iteration 1")[0]
+    (told,) = (line for line in before.splitlines() if "did not give the log of a job" in line)
+    assert "add `actions: read` to the job's `permissions:`" in told
+
+
+def test_without_the_permission_for_the_jobs_nothing_is_paid(opened: World) -> None:
+    opened.github.fail("GET", "/jobs$", 403, "Resource not accessible by integration", times=9)
+    opened.model.requests.clear()
+    done = follow_up(opened, improve(), failed(opened), name="workflow_run")
+    assert (done.outputs["outcome"], done.exit_code) == ("misconfigured", 2), done.log
+    assert "`actions: read`" in done.log
+    assert opened.model.requests == []
+
+
 def test_a_person_who_pushes_meanwhile_is_not_pushed_over(opened: World) -> None:
     done = follow_up(opened, before_last(opened, improve(threads=ANSWERS), push_by_person))
     assert (done.outputs["outcome"], done.exit_code) == ("refused", 1), done.log

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.commit_check import read_trailers
@@ -38,6 +38,11 @@ LONGEST_HUNK = 2_000
 #: Failed jobs that are shown, and bytes from the end of each log.
 MOST_JOBS = 10
 LOG_BYTES = 8_000
+_NO_LOG = "[its log could not be read]"
+_ONLY_NAMES = (
+    "The agent is shown only the names of the failed jobs; to show their logs too, add `actions: read` to the job's "
+    "`permissions:`."
+)
 #: GitHub lists no more files of a pull request than these.
 MOST_FILES = 3000
 _TIMESTAMP = re.compile(r"(?m)^\ufeff?\d{4}-\d\d-\d\dT[\d:.]+Z ?")
@@ -47,8 +52,14 @@ _CHECK_OUT = (
 )
 
 
-#: The feedback to act on, as data for the model, and the ids of the review threads in it.
-Feedback = tuple[SanitizedText, tuple[str, ...]]
+@dataclass(frozen=True, kw_only=True)
+class Feedback:
+    """The feedback to act on, as data for the model, the ids of the review threads in it, and warnings about what could
+    not be read."""
+
+    text: SanitizedText = field(default_factory=SanitizedText)
+    threads: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,9 +109,8 @@ def find_follow_up(  # noqa: PLR0911 - one return per reason is the table
     return replace(request, trigger=trigger, follow_up=follow_up)
 
 
-def read_feedback(request: RunRequest, follow_up: FollowUp, event: PullRequestEvent) -> tuple[FollowUp, SanitizedText]:
-    """Read the feedback that the run must act on, and return the follow-up with its threads, and its text. Raises
-    `Refused` if there is none, or after too many rounds."""
+def read_feedback(request: RunRequest, follow_up: FollowUp, event: PullRequestEvent) -> Feedback:
+    """Read the feedback that the run must act on. Raises `Refused` if there is none, or after too many rounds."""
     most = request.inputs.limits.rounds
     if follow_up.round > most:
         raise Refused(
@@ -110,16 +120,16 @@ def read_feedback(request: RunRequest, follow_up: FollowUp, event: PullRequestEv
         )
     with open_reader(request) as reader:
         if event.failed_run is not None:
-            text, threads = _failed_checks(reader, follow_up, event.failed_run)
+            feedback = _failed_checks(reader, follow_up, event.failed_run)
         else:
-            text, threads = _reviews(reader, request, follow_up, event)
-    if not text.text:
+            feedback = _reviews(reader, request, follow_up, event)
+    if not feedback.text.text:
         raise Refused(
             f"No run was started: on pull request #{follow_up.pull_request} there is nothing to follow up, neither a "
             "failed job nor an unresolved thread of somebody with write access that waits for an answer.",
             hint="Comment on a line of the pull request, or write what to do below `/stepflow run`.",
         )
-    return replace(follow_up, threads=threads), text
+    return feedback
 
 
 @contextmanager
@@ -293,15 +303,23 @@ def _failed_checks(reader: GitHubReader, follow_up: FollowUp, run: int) -> Feedb
         f"Checks that failed on pull request #{follow_up.pull_request}, which is this work; each begins with a line "
         f"that holds {mark}, and ends with the last lines of its log."
     )
-    jobs = reader.failed_jobs(run)
-    parts = [("", _job_text(reader, job, mark)) for job in jobs[:MOST_JOBS]]
-    return _feedback(heading, parts, left_out=len(jobs[MOST_JOBS:]))
+    jobs, notes = reader.failed_jobs(run), list[str]()
+
+    def log_of(job: WorkflowJob) -> str:
+        try:
+            return _NO_LOG if notes else reader.job_log(job.id, last_bytes=LOG_BYTES)
+        except InputError as error:
+            # Anybody may list the jobs of a public repository, but not read their logs.
+            notes.append(f"{error.message} {_ONLY_NAMES}")
+            return _NO_LOG
+
+    parts = [("", _job_text(job, log_of(job), mark)) for job in jobs[:MOST_JOBS]]
+    return replace(_feedback(heading, parts, left_out=len(jobs[MOST_JOBS:])), notes=tuple(notes))
 
 
-def _job_text(reader: GitHubReader, job: WorkflowJob, mark: str) -> SanitizedText:
+def _job_text(job: WorkflowJob, log: str, mark: str) -> SanitizedText:
     steps = f", failed in: {', '.join(job.failed_steps)}" if job.failed_steps else ""
-    log = _TIMESTAMP.sub("", ANSI.sub("", reader.job_log(job.id, last_bytes=LOG_BYTES)))
-    text = sanitize_plain(log, "log of a failed job")
+    text = sanitize_plain(_TIMESTAMP.sub("", ANSI.sub("", log)), "log of a failed job")
     return quote(sanitize_line(f"job {job.name}{steps}", "name of a failed job"), text, mark)
 
 
@@ -311,7 +329,7 @@ def _feedback(heading: str, parts: list[tuple[str, SanitizedText]], *, left_out:
     fitting = parts[: sum(size <= LONGEST_FEEDBACK for size in sizes)]
     left_out += len(parts) - len(fitting)
     if not fitting:
-        return SanitizedText(), ()
+        return Feedback()
     more = f"[{left_out} more are left out]" if left_out else ""
     texts = (SanitizedText(text=heading), *(text for _, text in fitting), SanitizedText(text=more))
-    return join_texts(texts), tuple(thread for thread, _ in fitting if thread)
+    return Feedback(text=join_texts(texts), threads=tuple(thread for thread, _ in fitting if thread))
