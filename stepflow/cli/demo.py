@@ -34,6 +34,11 @@ STORED_SUFFIX = ".txt"
 #: A second copy of the repository, for a run with a real model.
 UNTOUCHED = "again"
 
+#: The words of the log that a newcomer cannot know.
+INTENTS = (
+    "Each step's answer has an intent: next and handoff lead to another step; closing claims that the work is done and "
+    "starts the checks."
+)
 FIRST_COMMIT = "git init -q -b main && git add -A && git commit -q -m 'Add the duration parser'"
 
 
@@ -67,7 +72,7 @@ def execute_demo(arguments: argparse.Namespace) -> int:
         }
     )
     console = make_console(sys.stdout)
-    show_texts(console, (f"A repository with a bug, an agent and an issue: {root}", ""))
+    show_texts(console, (f"A repository with a bug, an agent and an issue: {root}", INTENTS, ""))
     request = request_of(inputs, root, trigger=Trigger(agent="fixer"))
     report = run_request(replace(request, in_place=True), console)
     show_next_command(console, folder)

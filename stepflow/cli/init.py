@@ -58,8 +58,8 @@ def add_init_arguments(parser: argparse.ArgumentParser) -> None:
         "--check",
         action="append",
         metavar="COMMAND",
-        help="a command that must pass at every closing, such as `make test`; repeatable (default: what the "
-        "repository's files suggest)",
+        help="a command that must pass before its work counts as done, such as `make test`; repeatable (default: what "
+        "the repository's files suggest)",
     )
     add_repo(parser)
 
@@ -200,7 +200,7 @@ def _write_new(file: Path, text: str) -> bool:
 
 def _about_checks(commands: Sequence[str], detected: Sequence[DetectedCheck]) -> Iterator[str]:
     yield ""
-    yield f"At every closing: a clean tree{''.join(f', `{command}`' for command in commands)}."
+    yield f"Must pass before its work counts as done: a clean tree{''.join(f', `{command}`' for command in commands)}."
     for each in detected:
         if not each.can_run and each.command not in commands:
             yield f"Not added: {each.source} suggests `{each.command}`, which tools do not find here (--check adds it)."

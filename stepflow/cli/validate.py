@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stepflow.cli.options import add_agent, add_flags, add_switch
 from stepflow.cli.terminal import print_document, print_json, print_lines
-from stepflow.definition.folder import AGENTS, NoAgent
+from stepflow.definition.folder import AGENTS, NoAgent, find_agents
 from stepflow.definition.loading import load_agent
 from stepflow.definition.rule_of_two import UNKNOWN, find_exposures
 from stepflow.definition.rules import rules
@@ -24,6 +24,7 @@ from stepflow.report.collect import collect_report
 from stepflow.report.diagnostic import WIDE, diagnostics, problem_annotations
 from stepflow.report.document import problems_json, sarif_log
 from stepflow.report.flow_graph import cost_words, graph_json, mermaid_graph, walked_path
+from stepflow.report.safe_text import Line, Tone
 from stepflow.run.start.inputs import read_inputs
 from stepflow.sandbox.environment import SYSTEM_PATH, user_programs
 
@@ -42,7 +43,8 @@ def add_validate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--private",
         action=argparse.BooleanOptionalAction,
-        help="whether the repository is private, for the rule of two (default: look at both)",
+        help="whether the repository is private, for the rule of two: strangers' text, something private and a way out "
+        "may not meet in a step (default: look at both)",
     )
     add_flags(parser, ["allow"])
 
@@ -80,7 +82,17 @@ def execute_validate(arguments: argparse.Namespace) -> int:
         case _:
             width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
             print_lines(sys.stdout, diagnostics(checked.inspections, rules(), width))
+            if not checked.failed:
+                print_lines(sys.stdout, (_next(checked, root),))
     return 2 if checked.failed else 0
+
+
+def _next(checked: Checked, root: Path) -> Line:
+    """Say what validating leaves out, and which command does it."""
+    here = [agent for agent in checked.inspections if agent in find_agents(root)]
+    one = len(checked.inspections) == len(here) == 1
+    name, its = (here[0], "its") if one else ("NAME", "an agent's")
+    return Line(Tone.PLAIN, f"Next: `stepflow preflight {name}` tries whether {its} checks can run here.")
 
 
 def _of_repository(checked: Checked, root: Path) -> Sequence[Problem]:

@@ -190,17 +190,21 @@ def problem_annotations(problems: Iterable[Problem]) -> tuple[Command, ...]:
 
 
 LONGEST_DETAIL = 1200
+#: The rows about the model: its key, its name, and whether it answers.
+MODEL = "model"
 _ORDER = {CheckState.FAILED: 0, CheckState.WARNING: 1, CheckState.UNKNOWN: 2}
 
 
 def describe_preflight(preflight: Preflight) -> str:
-    """Return the number of rows in each state, as text."""
+    """Return the number of rows in each state, as text. Who has no key yet is told that nothing else is wrong."""
     counts = Counter(check.state for check in preflight.checks)
-    return ", ".join(
+    counted = ", ".join(
         count(counts[state], state) if state is CheckState.WARNING else f"{counts[state]} {state}"
         for state in CheckState
         if counts[state]
     )
+    only_model = {check.name for check in preflight.failed} == {MODEL}
+    return f"{counted}: nothing but the model would stop a run" if only_model else counted
 
 
 def preflight_reason(preflight: Preflight) -> str:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.whole
 def rows(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, str]]:
     """Name → state and detail."""
     *lines, last = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"\S+: [\w, ]+", last)
+    assert re.fullmatch(r"\S+: [\w, ]+(: nothing but the model would stop a run)?", last)
     matches = (re.match(r"\S (ok|warning|failed|unknown) +(.+?)(?:  +(.*))?$", line) for line in lines)
     return {match[2]: (match[1], match[3] or "") for match in matches if match}
 
@@ -43,6 +43,18 @@ def test_what_is_fine_is_one_line_below_what_people_must_know(checkout: Path, ca
     assert fine.removeprefix("✓ ok: ").removeprefix("network, ").startswith("definition, ")
     assert "self-test (" in fine
     assert re.fullmatch(r"fixer: \d+ ok, \d+ warnings?", counted)
+
+
+def test_who_has_no_key_yet_sees_in_the_last_line_whether_anything_else_is_wrong(
+    checkout: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    assert main(["preflight", "fixer", "--issue", "7"]) == 2
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("✗ failed   model")
+    assert re.fullmatch(r"fixer: \d+ ok(, \d+ warnings?)?, 1 failed: nothing but the model would stop a run", last)
+    assert main(["preflight", "fixer", "--issue", "7", "--pass-env", "GITHUB_TOKEN"]) == 2
+    assert capsys.readouterr().out.splitlines()[-1].endswith(", 2 failed")
 
 
 def everything_below(folder: Path) -> dict[str, tuple[object, ...]]:
@@ -182,13 +194,15 @@ def test_for_github_what_no_token_may_ask_is_unknown_with_the_place_to_look(
 
 
 def test_an_agent_that_judges_nothing_is_told_before_it_costs_anything(checkout: Path, capsys, tmp_path: Path) -> None:
-    assert main(["init", "fixer", "--repo", str(tmp_path)]) == JUDGES_NOTHING
-    git("init", "--quiet", cwd=tmp_path)
-    git("add", "--all", cwd=tmp_path)
-    git("commit", "--quiet", "--message", "Begin", cwd=tmp_path)
+    root = tmp_path / "repository"
+    root.mkdir()
+    assert main(["init", "fixer", "--repo", str(root)]) == JUDGES_NOTHING
+    git("init", "--quiet", cwd=root)
+    git("add", "--all", cwd=root)
+    git("commit", "--quiet", "--message", "Begin", cwd=root)
     capsys.readouterr()
-    scenario = str(tmp_path / ".agent/fixer/scenarios/straight.yaml")
-    words = ("--repo", str(tmp_path), "--scenario", scenario, "--issue", "7")
+    scenario = str(root / ".agent/fixer/scenarios/straight.yaml")
+    words = ("--repo", str(root), "--scenario", scenario, "--issue", "7")
     assert main(["preflight", "fixer", "--all", *words]) == 0
     state, detail = rows(capsys)["checks"]
     assert state == "warning"

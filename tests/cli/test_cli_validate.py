@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import jsonschema
@@ -103,7 +104,16 @@ def test_below_the_root_of_a_repository_files_are_named_from_its_root(
 
 def test_a_sound_agent_validates_with_exit_0(checkout: Path, capsys) -> None:
     assert main(["validate"]) == 0
-    assert "fixer: 1 note" in capsys.readouterr().out.splitlines()
+    *_, last = lines = capsys.readouterr().out.splitlines()
+    assert "fixer: 1 note" in lines
+    assert last == "Next: `stepflow preflight fixer` tries whether its checks can run here."
+
+
+def test_of_several_agents_each_is_tried_by_its_own_preflight(checkout: Path, capsys) -> None:
+    shutil.copytree(checkout / ".agent/fixer", checkout / ".agent/other")
+    main(["validate"])
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "Next: `stepflow preflight NAME` tries whether an agent's checks can run here."
 
 
 def test_many_planted_errors_are_reported_at_once_each_on_its_line(tmp_path: Path, monkeypatch, capsys) -> None:
