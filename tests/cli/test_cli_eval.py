@@ -291,6 +291,34 @@ def test_trials_of_unknown_price_count_as_their_whole_budget_and_an_edited_case_
     assert "pass on the base commit already" in found["dropped"][0]["reason"]
 
 
+def test_a_trial_that_the_budget_interrupted_counts_with_what_it_has_cost(
+    project: Path, model: MessagesApi, capsys
+) -> None:
+    write_case(project, 7)
+    first = run_eval(model, capsys, "--usd", "0.000001")["spent_usd"]
+    assert len(model.bodies) == 1
+    # It may use what is left, beside its own first turn.
+    both = run_eval(model, capsys, "--usd", str(1.1 * first))["spent_usd"]
+    assert (len(model.bodies), both > first) == (2, True)
+    # To another one, which is tried before it, less is left.
+    write_case(project, 4)
+    found = run_eval(model, capsys, "--usd", str(1.1 * both))
+    assert (len(model.bodies), found["spent_usd"] > both, found["pairs"]) == (3, True, [])
+
+
+def test_an_eval_ends_when_the_models_service_fails_three_trials_in_a_row(project: Path, capsys) -> None:
+    """What it answers in between begins the count anew, and no other case does."""
+    for number in range(1, 6):
+        write_case(project, number, checks=["false"])
+    turns = agent_that(greet)
+    failure = Failure(status=400, error="invalid_request_error", message="Your credit balance is too low")
+    with MessagesApi(lambda body: turns(body) if len(api.bodies) == 2 else failure, api_key=KEY) as api:
+        found = run_eval(api, capsys, "--limits", "iterations=1")
+    tried = [case.name for case in read_cases(project, "fixer")]
+    assert (found["pairs"], found["ended"]) == ([], "the model's service failed 3 trials in a row")
+    assert ([each["case"] for each in found["dropped"]], len(api.bodies)) == (tried[:4], 5)
+
+
 def test_an_eval_that_was_killed_leaves_the_page_of_what_was_tried(project: Path, model: MessagesApi) -> None:
     for number in range(1, 4):
         write_case(project, number, checks=["true"])
@@ -339,8 +367,8 @@ def test_a_killed_run_of_unknown_price_counts_as_its_whole_budget(project: Path,
 def test_trials_that_the_models_service_fails_are_no_results(project: Path, model: MessagesApi, capsys) -> None:
     for number in range(1, 6):
         write_case(project, number)
-    failing = MessagesApi(lambda _: Failure(status=400, message="Your credit balance is too low"), api_key=KEY)
-    with failing:
+    failure = Failure(status=400, error="invalid_request_error", message="Your credit balance is too low")
+    with MessagesApi(lambda _: failure, api_key=KEY) as failing:
         found = run_eval(failing, capsys)
     assert (found["pairs"], found["ended"]) == ([], "the model's service failed 3 trials in a row")
     assert len(found["dropped"]) == 3
