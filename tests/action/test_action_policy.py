@@ -29,6 +29,7 @@ def refused(world: World, done: Invocation) -> str:
     return done.outputs["reason"]
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("policy", [{"enabled": False}, {"start": {"by": ["ann"]}}])
 def test_the_off_switch_and_the_list_of_people_stop_a_run_before_any_request(
     world: World, policy: dict[str, object]
@@ -70,6 +71,7 @@ def test_an_agent_runs_in_the_version_that_the_policy_names(world: World) -> Non
     assert len(world.model.requests) == before
 
 
+@pytest.mark.fast
 def test_an_agent_that_the_policy_does_not_name_is_refused(world: World) -> None:
     reason = refused(world, run(world, {"agents": {"builtin/fix": "any"}}))
     assert "the policy allows only these agents: builtin/fix; add fixer to `agents` in STEPFLOW_POLICY" in reason
@@ -89,6 +91,7 @@ def test_a_model_that_the_policy_does_not_name_is_refused_and_a_rung_is_left_out
     assert asked == {"claude-sonnet-5-5"}
 
 
+@pytest.mark.fast
 def test_the_person_needs_the_permission_of_the_policy(world: World) -> None:
     assert "requires 'maintain'" in refused(world, run(world, {"start": {"min-permission": "maintain"}}))
 

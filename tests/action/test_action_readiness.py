@@ -230,8 +230,7 @@ def test_a_token_whose_scopes_write_nothing_ends_a_run_before_the_model_is_asked
     assert says in done.outputs["reason"]
 
 
-@pytest.mark.whole
-@pytest.mark.parametrize("pushes", [True, False])
+@pytest.mark.parametrize("pushes", [True, pytest.param(False, marks=pytest.mark.whole)])
 def test_an_archived_repository_ends_a_run_before_the_model_is_asked(world: World, pushes: bool) -> None:
     world.github.state.archived = True
     if not pushes:

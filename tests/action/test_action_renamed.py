@@ -47,6 +47,7 @@ def test_a_repository_that_moves_while_a_run_works_gets_its_work(
     assert pushes == [f"/{name}.git/git-receive-pack"] * (commits == "git")
 
 
+@pytest.mark.fast
 def test_a_name_that_somebody_else_has_taken_gets_nothing(world: World) -> None:
     world.runner.environ |= ID
     before: list[int] = []

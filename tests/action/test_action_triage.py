@@ -298,6 +298,14 @@ def test_a_run_that_has_not_said_what_it_cost_counts_its_whole_budget(triage: Wo
     assert outcomes(triage.run([closing()], open_issue(triage, 300))) == ["completed"]
 
 
+@pytest.mark.fast
+@pytest.mark.parametrize("cap", CAPS["limits"])
+def test_one_cap_alone_lets_no_stranger_in(triage: World, cap: str) -> None:
+    triage.runner.inputs["limits"] = {cap: CAPS["limits"][cap]}
+    done = triage.run([], open_issue(triage, 7))
+    assert (outcomes(done), triage.model.bodies) == (["misconfigured"], []), done.log
+
+
 def test_without_caps_a_stranger_is_refused_and_a_writer_is_not(triage: World) -> None:
     for name in CAPS:
         del triage.runner.inputs[name]

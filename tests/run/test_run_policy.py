@@ -213,6 +213,9 @@ def test_a_further_key_lets_nobody_start_and_no_agent_run(
             (Network.NONE, ()),
         ),
         ({"network": "pypi"}, "network: none", (Network.NONE, ())),
+        # A proof reaches nothing, unless the inputs let it.
+        ({"mode": "prove"}, "network: [pypi]", (Network.NONE, ())),
+        ({"mode": "prove", "network": "full"}, "network: [pypi]", (Network.ALLOW, ("pypi",))),
     ],
 )
 def test_the_narrower_network_applies(asked: dict[str, str], policy: str, expected: object) -> None:
