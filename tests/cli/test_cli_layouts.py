@@ -100,6 +100,38 @@ def test_what_runs_in_an_environment_of_its_own_installs_nothing_beside_it(tmp_p
     assert line.endswith("uv sync --locked --quiet --extra test")
 
 
+CASE = "import unittest\n\n\nclass Sizes(unittest.TestCase):\n    def test_one(self):\n        pass\n"
+#: The files beside a test, and the command that runs it.
+UNITTEST = {
+    "alone": ({"test_sizes.py": CASE}, "python3 -m unittest"),
+    "in a package": ({"tests/__init__.py": "", "tests/test_sizes.py": CASE}, "python3 -m unittest"),
+    "locked": (
+        {"test_sizes.py": CASE, "pyproject.toml": '[project]\nname = "a"\n', "uv.lock": ""},
+        "uv run --locked python -m unittest",
+    ),
+    "below src": (
+        {"test_sizes.py": CASE, "src/sizes/__init__.py": ""},
+        "PYTHONPATH=src python3 -m unittest",
+    ),
+    "where Python does not find it": ({"tests/test_sizes.py": CASE}, "python3 -m pytest -q"),
+    "beside a function": (
+        {"test_sizes.py": CASE, "test_more.py": "def test_two():\n    pass\n"},
+        "python3 -m pytest -q",
+    ),
+    "in a project that names pytest": (
+        {"test_sizes.py": CASE, "requirements.txt": "pytest\n"},
+        "python3 -m pytest -q",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", UNITTEST)
+def test_tests_that_need_only_python_are_run_without_pytest(form: str, tmp_path: Path) -> None:
+    files, command = UNITTEST[form]
+    (check,) = find_checks(write(tmp_path, files), PROGRAMS)
+    assert (check.command, check.can_run) == (command, True)
+
+
 def test_tests_in_the_folder_of_a_project_are_run_there(tmp_path: Path) -> None:
     project = {"api/pyproject.toml": PROJECT, "api/src/sizes/__init__.py": "", "api/tests/test_sizes.py": ""}
     root = write(tmp_path, {"README.md": "", **project})

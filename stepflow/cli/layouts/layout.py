@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -58,6 +59,7 @@ class ProjectLayout:
 
 
 def program_of(command: str) -> str:
-    """Return the program that a command starts, or the module that Python runs."""
+    """Return the program that a command starts, or the module that Python runs if it does not come with Python."""
     command = re.sub(r"\A(?:cd \S+ && )?(?:[A-Z_]+=\S+ )*", "", command)
-    return (command.removeprefix("python3 -m ").split() or [""])[0]
+    module = (command.removeprefix("python3 -m ").split() or [""])[0]
+    return "python3" if module in sys.stdlib_module_names and command.startswith("python3 -m ") else module

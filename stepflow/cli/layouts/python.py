@@ -47,7 +47,8 @@ def _python_tools(repository: RepositoryFiles) -> Iterator[tuple[str, str, str]]
     """Yield the tools that the repository is configured for: what each is for, its name, and its arguments."""
     tools = table_of(repository.pyproject, "tool")
     configured = "pytest" in tools or repository.setup_cfg.has_section("tool:pytest") or repository.find("pytest.ini")
-    if (configured or repository.find(*_TEST_FILES)) and not _tests_otherwise(repository):
+    tested = configured or repository.find(*_TEST_FILES)
+    if tested and not _tests_otherwise(repository) and not _needs_only_unittest(repository):
         yield "test", "pytest", "-q"
     if "ruff" in tools or repository.find("ruff.toml", ".ruff.toml"):
         yield "lint", "ruff", "check ."
@@ -61,8 +62,28 @@ def _tests_otherwise(repository: RepositoryFiles) -> bool:
     runs = any(environment.commands for environment in tests_elsewhere(repository).values())
     if not (runs or repository.find("manage.py")):
         return False
+    return not _names_pytest(repository)
+
+
+def _names_pytest(repository: RepositoryFiles) -> bool:
     names = (*_SAY_PYTEST, *requirement_files(repository))
-    return not any("pytest" in repository.text(name) for name in names)
+    return any("pytest" in repository.text(name) for name in names)
+
+
+def _needs_only_unittest(repository: RepositoryFiles) -> bool:
+    """Return whether Python itself can run the tests: all are cases of unittest, `python3 -m unittest` finds them, and
+    pytest is named nowhere."""
+    tests = [*repository.names("test*.py")]
+    tests += repository.names("tests/test*.py") if repository.find("tests/__init__.py") else []
+    if not tests or {name for pattern in _TEST_FILES for name in repository.names(pattern)} - {*tests}:
+        return False
+    texts = [repository.text(name) for name in tests]
+    return all(map(_UNITTEST.search, texts)) and not any(map(_PYTEST.search, texts)) and not _names_pytest(repository)
+
+
+#: A case of unittest, and what only pytest finds or provides.
+_UNITTEST = re.compile(r"^class \w+\([^)\n]*TestCase\b", re.MULTILINE)
+_PYTEST = re.compile(r"\bpytest\b|^(?:async )?def test", re.MULTILINE)
 
 
 def pip_checks(repository: RepositoryFiles) -> Iterator[Check]:
@@ -72,9 +93,12 @@ def pip_checks(repository: RepositoryFiles) -> Iterator[Check]:
     # Without a way to install them, the packages below src are found by the path alone.
     words = [*project_words(repository)]
     bare = repository.find("src/*.py", "src/*/*.py") and not any(word.startswith("--editable") for word in words)
+    source = "PYTHONPATH=src " if bare else ""
+    if _needs_only_unittest(repository) and not _tests_otherwise(repository):
+        yield "test", f"{source}python3 -m unittest"
     for purpose, tool, arguments in _python_tools(repository):
         program = tool if tool == "ruff" else f"python3 -m {tool}"
-        path = "PYTHONPATH=src " if bare and tool == "pytest" else ""
+        path = source if tool == "pytest" else ""
         yield purpose, f"{path}{program} {arguments}".strip()
 
 
@@ -117,6 +141,8 @@ def tools_setup(commands: Iterable[str]) -> Iterator[str]:
 
 def locked_checks(runner: str, lock: str, repository: RepositoryFiles) -> Iterator[Check]:
     """Run the tools that the lock file has in the project's environment. Ruff needs none."""
+    if _needs_only_unittest(repository):
+        yield "test", f"{runner} python -m unittest"
     locked = repository.text(repository.find(lock) or repository.find_above(lock))
     for purpose, tool, arguments in _python_tools(repository):
         if f'name = "{tool}"' in locked:
