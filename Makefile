@@ -16,11 +16,13 @@ help: ## list the targets
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "stepflow needs Python 3.11 or newer: make PYTHON=python3.13 …")'
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make environments: apt-get install python3-venv"; exit 1; }
-	@echo "Setting stepflow up in $(VENV); this takes about half a minute, once …"
+	@echo "Setting stepflow up in $(VENV); this takes a minute or two, once …"
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: requirements/run.txt pyproject.toml | $(BIN)/python
+	@echo "Downloading the packages that it needs …"
 	@$(PIP) --require-hashes -r requirements/run.txt
+	@echo "Installing stepflow …"
 	@$(PIP) --no-deps -e .
 	@touch $@
 
