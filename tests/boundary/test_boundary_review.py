@@ -477,6 +477,8 @@ def test_comments_for_which_there_is_no_room_are_kept_for_the_summary_of_the_job
     for words in (*(f"Finding {number}:" for number in range(1, 21)), *(f"Far {number}:" for number in range(1, 11))):
         assert (words in made["body"]) is not (words in receipt.unwritten), words
     assert "the job's summary has them" in made["body"]
+    # A comment has room left for what ends the run.
+    assert len(made["body"]) < (30_000 if refused else 65_536)
 
 
 def test_a_comment_in_the_place_of_a_review_replaces_the_earlier_reviews(

@@ -136,8 +136,8 @@ def test_an_annotation_is_one_command_whatever_its_text(message, file, title):
 
 
 def test_an_annotation_escapes_what_the_runner_unescapes():
-    assert annotation("warning", "50% of\none", "line", file="a:b,c.json", line=7, title="t") == (
-        "::warning file=a%3Ab%2Cc.json,line=7,title=t::50%25 of one%0Aline"
+    assert annotation("warning", "50% of\none", "100% of\ntwo", file="a:b,c.json", line=7, title="t") == (
+        "::warning file=a%3Ab%2Cc.json,line=7,title=t::50%25 of one%0A100%25 of two"
     )
     assert annotation("notice", "m") == "::notice::m"
 

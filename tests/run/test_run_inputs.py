@@ -103,10 +103,12 @@ def test_the_issue_among_the_options_is_read_as_the_same_one_when_a_run_is_resum
 
 def test_no_secret_is_among_the_options_or_in_an_error() -> None:
     given = {"anthropic-api-key": "sk-hidden", "github-token": "ghs-hidden", "mcp-secrets": "DOCS_TOKEN: mcp-hidden"}
-    inputs = read_inputs(given)
+    telemetry = {"endpoint": "https://c.example", "headers": {"authorization": "Bearer otel-hidden"}}
+    inputs = read_inputs({**given, "telemetry": telemetry})
+    assert inputs.options()["telemetry"] == {"endpoint": "https://c.example", "content": False}
     assert "hidden" not in str(inputs.options())
     assert "hidden" not in repr(inputs)
-    assert inputs.secrets() == ("sk-hidden", "ghs-hidden", "mcp-hidden")
+    assert inputs.secrets() == ("sk-hidden", "ghs-hidden", "mcp-hidden", "Bearer otel-hidden", "otel-hidden")
     with pytest.raises(InputError) as caught:
         read_inputs({"limits": {"usd": "sk-secret"}})
     assert "sk-secret" not in str(caught.value)

@@ -300,6 +300,17 @@ def test_a_bot_is_skipped_unless_it_is_named() -> None:
     assert started("issues", labeled(sender=BOT), start={"bots": "other, helper"}).actor_is_bot
 
 
+def test_a_read_token_shows_what_a_person_may_and_never_what_a_bot_may() -> None:
+    """A bot may repeat what strangers told it."""
+    by_person, bots = commented(RUN, association="NONE"), {"start": {"bots": "helper"}}
+    by_bot = {**by_person, "sender": BOT}
+    assert started("issue_comment", by_person, read_token="ghs_of_a_test", **bots).unproven
+    for payload, token, login in ((by_person, "", "bob"), (by_bot, "ghs_of_a_test", "helper[bot]")):
+        skipped = find("issue_comment", payload, read_token=token, **bots)
+        assert isinstance(skipped, Skip)
+        assert skipped.reason.startswith(f"{login} (NONE) may not start an agent by a comment")
+
+
 NO_COMMAND = 'does not begin with "/stepflow run <agent>"'
 NO_AGENT = "names no agent and the input agent is empty"
 
