@@ -225,7 +225,10 @@ def _about_workflow(workflow: Workflow, commands: Sequence[str], *, is_new: bool
     if steps and is_new:
         yield f"The workflow installs first: {', then '.join(f'`{step}`' for step in steps)}."
     elif commands and is_new:
-        yield "In the action, install what these commands need with the input `setup` or `apt-packages`."
+        yield (
+            "In the action there are bash, git, make, Python and Node.js. If these commands need more, install it with "
+            "the input `setup` or `apt-packages`."
+        )
     elif missing := [*workflow.missing()]:
         yield f"{workflow.path} does not install what the checks need. Add to the action's step:"
         yield from (f"  {line}" for line in missing)

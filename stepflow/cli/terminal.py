@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO
 
+from stepflow.domain.activity import current_activity
 from stepflow.domain.event import Entry, Event, RunFinished
 from stepflow.domain.json import JsonObject, escape_unseen
 from stepflow.domain.run import Limits
@@ -94,7 +95,7 @@ def live_lines(console: Console, log: TerminalLog) -> Iterator[Callable[[Entry],
 
     def draw() -> Text:
         now = time.time() + ahead
-        return _draw_lines(log.now(now), str(spinner.render(now)), console.width)
+        return _draw_lines(log.now(now, ": ".join(current_activity())), str(spinner.render(now)), console.width)
 
     live = Live(
         console=console,

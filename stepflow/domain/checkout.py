@@ -69,13 +69,15 @@ class CommandRequest:
     checks: bool = False
     #: Run it on versions of the run's change instead, to prove that.
     proof: ProofSettings | None = None
+    #: What it does, for people who wait; by default, they see the command.
+    about: str = ""
 
     @property
     def described(self) -> str:
         """What is run, for people who wait: a shell's command by its first line."""
-        if len(self.argv) == 3 and self.argv[1] == "-c":
+        if not self.about and len(self.argv) == 3 and self.argv[1] == "-c":
             return self.argv[2].removeprefix("set -e\n").strip().partition("\n")[0]
-        return "git" if self.argv[:1] == ("sh",) else " ".join(self.argv)
+        return self.about or " ".join(self.argv)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,7 +90,8 @@ def find_uninstalled(result: CommandResult, commands: Commands) -> str:
     output = readable_output(result.output)
     for language in UNINSTALLED:
         for name in list(dict.fromkeys(language.says.findall(output)))[:MOST_NAMES]:
-            ask = CommandRequest(argv=("sh", "-c", language.script, "sh", name), timeout=30)
+            script = ("sh", "-c", language.script, "sh", name)
+            ask = CommandRequest(argv=script, timeout=30, about=f"looking for {name}")
             if commands.run_command(ask).exit_code == 0:
                 return language.explanation.format(name)
     return ""

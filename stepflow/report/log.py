@@ -89,16 +89,17 @@ class CurrentActivity:
             self._doing, self._since = begins, entry.time
             self._until = entry.time + event.seconds if isinstance(event, events.ModelWaited) else None
 
-    def describe(self, now: float) -> str:
+    def describe(self, now: float, command: str = "") -> str:
         """Return the current step, its duration and its activity: `continuation.issue · 12 s · bash make test`. The
-        end may be cut off, so the longest part comes last."""
+        end may be cut off, so the longest part comes last. `command` is run by the engine, and no event names it."""
         parts = [cut(self._step, STEP_SHOWN)]
         if self._until is not None:
             parts.append(f"{seconds_text(max(0.0, self._until - now))} left")
         elif self._since is not None and now - self._since >= 1:
             minutes, rest = divmod(int(now - self._since), 60)
             parts.append(f"{minutes} min {rest} s" if minutes else f"{rest} s")
-        return " · ".join(part for part in (*parts, self._doing) if part)
+        doing = f"{self._doing}: {command}" if command and self._doing in (BEFORE, CHECKS) else self._doing
+        return " · ".join(part for part in (*parts, doing) if part)
 
 
 def _calls(turned: events.ModelTurned) -> Iterator[tuple[str, str]]:
@@ -271,12 +272,13 @@ class TerminalLog:
             if line.tone not in self._left_out
         )
 
-    def now(self, time: float) -> tuple[Line, ...]:
-        """Return the lines below the log during the run: the current work, the model's last words, and the progress."""
+    def now(self, time: float, command: str = "") -> tuple[Line, ...]:
+        """Return the lines below the log during the run: the current work, the model's last words, and the progress.
+        `command` is what the engine runs."""
         activity = self.run_log.activity
         words = (Line(Tone.WORDS, f"│ {activity.words}"),) if activity.words else ()
         progress = Line(Tone.PROGRESS, self.run_log.progress(time))
-        return (Line(Tone.STEP, activity.describe(time)), *words, progress)
+        return (Line(Tone.STEP, activity.describe(time, one_line(command))), *words, progress)
 
 
 def full_lines(event: events.Event) -> Iterator[Line]:

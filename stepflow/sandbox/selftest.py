@@ -241,7 +241,7 @@ def _by_shell(toolbox: Toolbox, attempts: Sequence[Attempt], redact: Redactor) -
     command = shlex.join(_probe(toolbox, short))
     result = toolbox.run_tool(ToolUse(id="self-test", name="bash", input={"command": command}))
     yield from _read_probe(result.text, short, redact)
-    done = toolbox.run_command(CommandRequest(argv=_probe(toolbox, attempts), timeout=_TIMEOUT))
+    done = toolbox.run_command(CommandRequest(argv=_probe(toolbox, attempts), timeout=_TIMEOUT, about="self-test"))
     yield from _read_probe(done.stdout or done.stderr or done.error, attempts, redact)
 
 

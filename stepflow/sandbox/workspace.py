@@ -326,7 +326,8 @@ def _run(*words: str) -> str:
 
 def commit_everything(commands: Commands) -> None:
     """Commit, in the workspace, what the checkout had not committed: a validator may ask for a clean tree."""
-    result = commands.run_command(CommandRequest(argv=("sh", "-e", "-c", _COMMIT), timeout=_COMMIT_TIMEOUT))
+    script = ("sh", "-e", "-c", _COMMIT)
+    result = commands.run_command(CommandRequest(argv=script, timeout=_COMMIT_TIMEOUT, about="git commit"))
     if result.exit_code != 0:
         raise InputError(
             f"git cannot commit the copy for the rehearsal: {_last_words(result)}.",
@@ -338,7 +339,7 @@ def start_branch(commands: Commands, branch: str, commit: str) -> tuple[str, ...
     """Begin a branch at the commit, in the workspace; the files of the checkout whose uncommitted changes it does not
     have."""
     script = ("sh", "-e", "-c", _BRANCH, "sh", branch, commit)
-    result = commands.run_command(CommandRequest(argv=script, timeout=_COMMIT_TIMEOUT))
+    result = commands.run_command(CommandRequest(argv=script, timeout=_COMMIT_TIMEOUT, about="git switch"))
     if result.exit_code != 0:
         raise InputError(
             f"git cannot start the branch {branch} in the copy of the checkout: {_last_words(result)}.",

@@ -29,6 +29,14 @@ def test_preflight_names_the_check_that_runs(checkout: Path, slow_check: tuple[s
     said = at_terminal("preflight", *slow_check, code=None, cwd=checkout)
     assert SLOW in said
     assert "\x1b[2K" in said
+    # What stepflow itself runs has a name.
+    assert "import base64" not in said
+
+
+@pytest.mark.whole
+def test_a_run_names_the_check_that_runs_before_the_model_is_asked(checkout: Path, slow_check: tuple[str, ...]) -> None:
+    said = at_terminal("run", *slow_check, "--issue", "7", "--issue-text", "x", columns=110, code=None, cwd=checkout)
+    assert f"prepares the run: {SLOW}" in said
 
 
 def test_a_question_stays_until_it_is_answered(tmp_path: Path) -> None:
