@@ -29,6 +29,8 @@ def assert_whole(world: World, done: Invocation, name: str) -> None:
     (opened,) = world.github.state.pulls
     assert opened["head"] == BRANCH
     assert done.outputs["pull-request-url"].startswith(f"{world.github.web_url}/{name}/pull/")
+    (pushed,) = [each for each in done.report["effects"] if each["kind"] == "push_branch"]
+    assert pushed["url"] == f"{world.git_server.url}/{name}/tree/{BRANCH}"
     assert f"o/r is called {name} now" in done.log
     assert len(world.comments()) == 1
 

@@ -116,6 +116,16 @@ def start_nothing(world: World) -> None:
     caused(world, "helper")
 
 
+def start_among_words(world: World) -> None:
+    """Start one run each: a comment whose job was skipped neither hides what was taken away nor stands for what is
+    there."""
+    say_and_take_away(world, delete)
+    say(world, "Thank you.", "mallory", conclusion="skipped")
+    say(world, COMMAND, "eve")
+    say(world, "Thank you.", "eve", conclusion="skipped")
+    delete(world)
+
+
 def write_cost(world: World, by: str = "github-actions[bot]", *, issue: int = 8, more: str = "") -> None:
     """Let a comment say what the run of an issue has cost."""
     periods = (PeriodCost(period=NOON[:10], runs=1, cost=Spent(usd=0.01)),)
@@ -134,6 +144,7 @@ def write_cost(world: World, by: str = "github-actions[bot]", *, issue: int = 8,
             lambda world: [say_and_take_away(world, delete) for _ in range(5)], 3, 0, id="up to a person's cap"
         ),
         pytest.param(start_nothing, 0, 0, id="what starts nothing"),
+        pytest.param(start_among_words, 2, 0, id="among what starts nothing"),
         pytest.param(lambda world: (begin(world, MIDNIGHT), write_cost(world)), 1, 0.01, id="its cost is known"),
         pytest.param(lambda world: (begin(world, MIDNIGHT), write_cost(world, issue=7)), 2, 0.01, id="that of another"),
         pytest.param(lambda world: (begin(world, MIDNIGHT), write_cost(world, more="!")), 2, 0, id="unreadable"),
