@@ -7,10 +7,10 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
@@ -42,6 +42,8 @@ _GH_SECONDS, _LONGEST_REFUSAL = 120, 600
 _CERTIFICATE = ("verificationResult", "signature", "certificate")
 #: Characters of the words to search for. GitHub takes 256 of a whole query without its qualifiers.
 _LONGEST_QUERY = 200
+#: Events of a repository among which one of a run that has just been started is looked for.
+MOST_EVENTS = 500
 
 
 D = TypeVar("D", bound=Dated)
@@ -106,6 +108,24 @@ class RepositoryReader(GitHubReader):
     def events_since(self, time: datetime) -> tuple[IssueEvent, ...]:
         """What was done with issues since then, newest first."""
         return self._newer("list the events of issues", IssueEvent, "/issues/events", time)
+
+    def newest_event(
+        self, issue: int, kinds: Collection[str], *, label: str = "", assignee: str = ""
+    ) -> IssueEvent | None:
+        """Return the newest event of these kinds of an issue or pull request, about this label or assignee if one is
+        given; None if there is none among the `MOST_EVENTS` newest of the repository."""
+
+        def is_meant(event: IssueEvent) -> bool:
+            is_about = (not label or event.label.casefold() == label.casefold()) and (
+                not assignee or event.assignee.casefold() == assignee.casefold()
+            )
+            return event.issue == issue and event.event in kinds and is_about
+
+        def read() -> IssueEvent | None:
+            listed = (each for page in self._client.pages("/issues/events") for each in IssueEvent.many(page))
+            return next(filter(is_meant, islice(listed, MOST_EVENTS)), None)
+
+        return self._read("list the events of issues", read, ISSUE_LIST)
 
     def find_comment(self, number: int) -> IssueComment | None:
         """A comment on an issue; None if somebody has deleted it."""

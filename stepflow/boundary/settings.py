@@ -159,6 +159,10 @@ class Refused(BoundaryError):
     """The trust rules forbid writing; nothing was written."""
 
 
+class TakenBack(Refused):
+    """What asked for the run was taken back before it began, so nobody is told on the issue."""
+
+
 class BeyondCap(Refused):
     """The caps of the day leave nothing for a run of somebody without write access, who is not told."""
 

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.github_types import Dated, IssueComment, IssueEvent, OpenedIssue, WorkflowRun
 from stepflow.boundary.own_texts import Period, PeriodCost, marker_word, read_marker
 from stepflow.boundary.settings import BeyondCap, Refused, check_actor, is_named
-from stepflow.definition.builtin import PREFIX
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.run import label_of
 from stepflow.domain.text import count, usd
@@ -30,7 +29,8 @@ from stepflow.errors import InputError
 from stepflow.run.issue import refused_if_silent, repository_reader
 from stepflow.run.request import RunRequest, boundary_settings
 from stepflow.run.start.inputs import Inputs
-from stepflow.run.start.trigger import COMMENT, TRUSTED_ASSOCIATIONS, Trigger, is_assigned, starts_by_comment
+from stepflow.run.start.trigger import COMMENT, TRUSTED_ASSOCIATIONS, Trigger, is_assigned
+from stepflow.run.taken_back import starts_agent
 
 if TYPE_CHECKING:
     from stepflow.boundary.repository_reader import RepositoryReader
@@ -98,9 +98,6 @@ def check_caps(request: RunRequest, agent: AgentDefinition, now: float, *, is_re
                 "`runs-per-person-per-day`.",
                 hint="Set both in `limits`, for example to 2 and 5.",
             )
-        if reason := _objection_to_comment(reader, request, agent):
-            hint = "Write the command again if a run is wanted."
-            raise BeyondCap(reason, hint=hint) if is_stranger else Refused(reason, hint=hint)
         if not inputs.limits.sum_runs:
             return
         past = _read_past(reader, request, agent, datetime.fromtimestamp(now, UTC))
@@ -116,23 +113,6 @@ def check_counted_runs(request: RunRequest) -> None:
     if token and job:
         with closing(repository_reader(request, token.get_secret_value())) as reader:
             reader.workflow_runs_since(job[0], datetime.now(UTC))
-
-
-def _objection_to_comment(reader: RepositoryReader, request: RunRequest, agent: AgentDefinition) -> str:
-    """Say why the comment that started the run no longer does; empty if it does, or if no comment started it."""
-    trigger = request.trigger
-    if trigger.start_kind != COMMENT or trigger.start_id is None or trigger.reply:
-        return ""
-    comment = reader.find_comment(trigger.start_id)
-    if comment is None:
-        return "No run was started: the comment that asked for it has been deleted."
-    if not _starts_agent(comment, request.inputs, agent):
-        return f"No run was started: the comment that asked for it was edited and no longer starts {agent.name}."
-    return ""
-
-
-def _starts_agent(comment: IssueComment, inputs: Inputs, agent: AgentDefinition) -> bool:
-    return (starts_by_comment(comment.body, inputs) or "").removeprefix(PREFIX) == agent.name
 
 
 def _read_past(reader: RepositoryReader, request: RunRequest, agent: AgentDefinition, now: datetime) -> Past:
@@ -225,7 +205,7 @@ def find_starts(
         yield _start(StartEvent.ISSUES_OPENED, issue, issue.number, issue.number)
     for comment in filter(may_start, comments):
         is_on_issue = "/pull/" not in comment.url
-        if is_on_issue and _starts_agent(comment, inputs, agent):
+        if is_on_issue and starts_agent(comment.body, inputs, agent):
             yield _start(COMMENT, comment, comment.id, comment.issue)
     for event in filter(may_start, events):
         kind, labels = f"issues.{event.event}", [label_of(agent.name, each) for each in inputs.start.labels]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from stepflow.boundary.settings import BeyondCap, Refused
+from stepflow.boundary.settings import BeyondCap, Refused, TakenBack
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.checkout import TOO_MUCH, PageDiffs, StepDiff
 from stepflow.domain.connection import Connection
@@ -83,6 +83,7 @@ OUTCOMES: tuple[tuple[type[StepflowError], Outcome], ...] = (
     (ModelError, Outcome.MODEL_FAILED),
     (IsolationError, Outcome.REFUSED),
     (BeyondCap, Outcome.SKIPPED),
+    (TakenBack, Outcome.SKIPPED),
     (Refused, Outcome.REFUSED),
     (BaseCheckError, Outcome.BASE_FAILED),
     (BoundaryError, Outcome.BOUNDARY_FAILED),

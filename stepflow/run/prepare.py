@@ -62,6 +62,7 @@ from stepflow.run.resume import check_reply, find_previous_run, resumed_request
 from stepflow.run.scenarios import load_scenario
 from stepflow.run.start.inputs import BoundaryMode, Inputs
 from stepflow.run.start.trigger import PullRequestEvent
+from stepflow.run.taken_back import check_start
 
 MOST_LABELS = 100
 MOST_SIMILAR = 20
@@ -250,6 +251,8 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             model = opened.enter_context(open_anthropic(request))
         # A run on a pull request has done so before it read that.
         request = request if request.follow_up or request.reviewed else follow_repository(request)
+        if not resumed_run:
+            check_start(request, agent)
         if inputs.limits.sum_runs or agent.anyone_may_start:
             check_caps(request, agent, now, is_resumed=resumed_run is not None)
         if resumed_run:

@@ -527,6 +527,7 @@ class _Api(ReviewEndpoints):
         if not matching:
             raise Answer(404, "Label does not exist")
         present.remove(matching[0])
+        self._state.add_event(int(number), "unlabeled", self._state.viewer[0], label=matching[0])
         return self.labels(number)
 
     def pulls(self) -> tuple[int, Any]:

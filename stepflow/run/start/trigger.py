@@ -66,6 +66,8 @@ class PullRequestEvent:
     #: Text of the review, or the text below the command.
     remark: str = ""
     is_command: bool = False
+    #: Id of the comment on the page of the pull request that holds the command; None for one on its lines.
+    comment_id: int | None = None
     #: Id of the failed workflow run, with its branch.
     failed_run: int | None = None
     branch: str = ""
@@ -238,6 +240,13 @@ def starts_by_comment(body: str, inputs: Inputs) -> str | None:
     return inputs.agent or "" if is_mentioned(inputs.start.mention, body) else None
 
 
+def starts_on_pull_request(body: str, inputs: Inputs) -> bool:
+    """Return whether a comment on a pull request starts an agent, which it need not name."""
+    if words := read_command(body):
+        return words[1:2] == ["run"]
+    return is_mentioned(inputs.start.mention, body)
+
+
 def read_command(body: str) -> list[str]:
     """Return the words of the first line that GitHub's page shows, if it is a command; no words otherwise. The command
     and the agent's name are in lower case, as both are known; a name or a digest has no punctuation around it."""
@@ -283,6 +292,7 @@ def _trigger_of_comment(event: EventPayload, inputs: Inputs, sender: User) -> Tr
     agent = "" if reply else "".join(words[2:3])
     if number:
         command = PullRequestEvent(kind=FollowUpKind.REVIEW, number=number, remark=remark, is_command=True)
+        command = replace(command, comment_id=comment.id if event.issue else None)
         return _mark_unproven(_follow_up(event, sender, command, agent=agent), association, action)
     trigger = _trigger(agent, event, sender, issue, by_writer=association == OWNER)
     trigger = replace(trigger, reply=reply, start_kind=COMMENT, start_id=comment.id)
