@@ -58,18 +58,24 @@ def _objection_to_label(reader: RepositoryReader, request: RunRequest) -> str:
     """Say that a person has taken the label off. A bot that does so, or our own account, has not changed its mind: some
     workflows take it off as their first step, and a run does as its last."""
     trigger = request.trigger
-    label, number = trigger.label, trigger.issue_number
-    if label is None or number is None:
+    label, number, issue = trigger.label, trigger.issue_number, trigger.issue
+    if label is None or number is None or issue is None:
         return ""
-    # That of a pull request to review has just been read.
-    labels = trigger.issue.labels if request.reviewed and trigger.issue else reader.issue(number).labels
-    if label.casefold() in map(str.casefold, labels):
+    pull_request = trigger.pull_request
+    if not _has(pull_request.labels if pull_request else issue.labels, label):
+        return ""
+    # A pull request to review has just been read.
+    if _has(issue.labels if pull_request else reader.issue(number).labels, label):
         return ""
     last = reader.newest_event(number, ("labeled", "unlabeled"), label=label)
     by = last.author if last and last.event == "unlabeled" else ""
     if last and by and (last.is_by_bot or by == reader.viewer().login):
         return ""
     return f"{by or 'somebody'} has taken the label `{label}` off #{number}"
+
+
+def _has(labels: tuple[str, ...], label: str) -> bool:
+    return label.casefold() in map(str.casefold, labels)
 
 
 def _objection_to_assignment(reader: RepositoryReader, request: RunRequest) -> str:

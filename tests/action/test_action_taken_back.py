@@ -49,6 +49,7 @@ def test_a_label_that_was_taken_off_a_pull_request_starts_no_review(world: World
     let_review(world)
     number = propose(world, {"greeting.txt": "Hello there\n"})
     event = labeled(world, number)
+    event["pull_request"]["labels"] = [{"name": "agent:fixer"}]
     take_off(world, number=number)
     done = review(world, event)
     assert_nothing_was_paid(world, done, f"bob has taken the label `{LABEL}` off #{number}")

@@ -73,6 +73,7 @@ class PullRequestPayload(_EventShape):
 
     number: int
     user: User | None = None
+    labels: tuple[_Label, ...] = ()
     author_association: str = "NONE"
     draft: bool = False
     base: _PullRequestSide = Field(default_factory=_PullRequestSide)

@@ -68,6 +68,8 @@ class PullRequestEvent:
     is_command: bool = False
     #: Id of the comment on the page of the pull request that holds the command; None for one on its lines.
     comment_id: int | None = None
+    #: The labels that the pull request had then.
+    labels: tuple[str, ...] = ()
     #: Id of the failed workflow run, with its branch.
     failed_run: int | None = None
     branch: str = ""
@@ -205,7 +207,7 @@ def _on_pull_request(
     """Return the trigger of somebody who labeled a pull request, opened it or pushed to it; that their own one says who
     they are is no proof of what they may do here."""
     trigger = _trigger(agent, event, sender, label=label, by_writer=False)
-    cause = PullRequestEvent(number=pull.number, head=head)
+    cause = PullRequestEvent(number=pull.number, head=head, labels=tuple(each.name for each in pull.labels))
     trigger = replace(trigger, issue_number=pull.number, pull_request=cause)
     if pull.user is None or pull.user.login != sender.login:
         return trigger
