@@ -251,8 +251,6 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             model = opened.enter_context(open_anthropic(request))
         # A run on a pull request has done so before it read that.
         request = request if request.follow_up or request.reviewed else follow_repository(request)
-        if not resumed_run:
-            check_start(request, agent)
         if inputs.limits.sum_runs or agent.anyone_may_start:
             check_caps(request, agent, now, is_resumed=resumed_run is not None)
         if resumed_run:
@@ -262,6 +260,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             subject = read_again(request, resumed_run.started.subject, approver)
         else:
             subject, before = read_subject(request, scenario), ()
+            check_start(request, agent)
             request, context, subject = read_context(request, subject)
             context, images = read_images(request, subject.issue, context)
             context, subject = add_issue_context(request, agent, subject, context)
