@@ -114,7 +114,9 @@ def _checks(request: RunRequest, cancellation: Cancellation, note: Callable[[str
         if any(check.state is CheckState.FAILED for check in layers):
             yield unknown(_BASE, "not run, since the sandbox does not start")
         else:
-            yield from guard_rows(_BASE, lambda: _base(request, agent, cancellation, note))
+            with activity("trying the checks"):
+                checks = guard_rows(_BASE, lambda: _base(request, agent, cancellation, note))
+            yield from checks
     with cancellation.obeyed():
         # A run asks before anything else, and the rows about GitHub say why nobody answers.
         with suppress(StepflowError):

@@ -233,14 +233,13 @@ def rehearse_agents(
     played: list[Rehearsed] = []
     with committed_copy(request, cancellation, note) as original:
         for number, each in enumerate(listed):
-            with temporary_folder(request.root) as folder:
+            with activity(f"{each.agent}/{each.name}"), temporary_folder(request.root) as folder:
                 copy = folder / "checkout"
                 with cancellation.obeyed():
                     make_workspace(original, copy)
                     copied = replace(request_in_copy(request, copy), committed_copy=original)
                 scenario_request = _request_of(copied, each, first=number == 0)
-                with activity(f"{each.agent}/{each.name}"):
-                    came = play_scenario(scenario_request, each, cancellation)
+                came = play_scenario(scenario_request, each, cancellation)
             cancellation.check()
             played.append(accept(came, request.definition_root) if update else came.rehearsed)
             report_one(played[-1])

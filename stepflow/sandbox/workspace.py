@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from stepflow.domain.activity import activity
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.errors import BoundaryError, InputError
 from stepflow.ports import Commands
@@ -63,7 +64,8 @@ def temporary_folder(beside: Path) -> Iterator[Path]:
     finally:
         if os.getpid() != 1:
             # A container goes with its first process, and a cancelled job has no time to wait for this.
-            remove_folder(folder)
+            with activity("removing the copy"):
+                remove_folder(folder)
 
 
 def remove_folder(folder: Path) -> None:
