@@ -50,7 +50,7 @@ def test_what_differs_fails_the_job_with_an_annotation_on_the_scenario(world: Wo
 @pytest.mark.whole
 def test_a_job_that_could_play_no_scenario_fails_and_says_why(world: World) -> None:
     put(world.checkout, text=f"base_checks: require\n{TURNS}{EXPECT}")
-    done = world.runner.run(PULL, name="pull_request", mode="rehearse", **NO_KEY)
+    done = world.runner.run(PULL, name="pull_request", mode="rehearse", base_checks="tell", **NO_KEY)
     assert (done.exit_code, done.outputs["outcome"], done.outputs["success"]) == (1, "base_failed", "false"), done.log
     assert "1 scenario, none played: a check failed before the run" in done.outputs["reason"]
     assert done.summary.startswith("## ❌ Rehearsal: 1 scenario, none played: ")
