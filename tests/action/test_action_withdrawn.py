@@ -212,6 +212,27 @@ def test_jobs_that_run_at_once_count_what_was_taken_away_before_each_of_them(job
     assert len(job.model.bodies) == 3
 
 
+def test_two_accounts_whose_jobs_run_at_once_have_their_own_caps_and_share_the_day(job: World) -> None:
+    """The first start of each fits into its cap; the day has room for what was started first."""
+    job.github.state.issues[7]["created_at"] = "2026-10-01T12:00:00Z"
+    # Two budgets of $0.02, and what these runs say that they cost.
+    job.runner.inputs["limits"] = {**job.runner.inputs["limits"], "runs-per-person-per-day": 1, "usd-per-day": 0.05}
+    started = []
+    for by in ("eve", "mallory", "eve", "mallory", "trudy"):
+        started.append(say(job, COMMAND, by))
+        restore(job)
+    processes = []
+    for event, variables in reversed(started):
+        runner = replace(job.runner, environ={**job.runner.environ, **variables})
+        processes.append(EntryProcess(job, runner.prepare(event, name="issue_comment")))
+    ended = [process.end(timeout=300).outputs for process in processes][::-1]
+    assert [each["outcome"] for each in ended] == ["completed"] * 2 + ["skipped"] * 3, ended
+    assert len(job.model.bodies) == 2
+    for each, by in zip(ended[2:4], ("eve", "mallory"), strict=True):
+        assert f"{by} has started 1 run today" in each["reason"]
+    assert "limits.usd-per-day" in ended[4]["reason"]
+
+
 @pytest.mark.parametrize("later", [True, False])
 def test_no_other_comment_stands_for_one_that_was_taken_away(job: World, later: bool) -> None:
     """Comments that start nothing, whose jobs were skipped or that came after the start, hide no start."""
