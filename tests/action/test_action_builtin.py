@@ -73,10 +73,11 @@ def test_the_label_starts_it_and_its_checks_are_those_of_the_workflow(bare: Worl
 
 
 def test_an_agent_of_the_repository_wins_for_its_name(bare: World) -> None:
-    assert main(["init", "fix", "--from", "builtin/minimal", "--repo", str(bare.checkout)]) == 0
+    init = ("--from", "builtin/minimal", "--check", "test -d .git", "--repo", str(bare.checkout))
+    assert main(["init", "fix", *init]) == 0
     done = start(bare, [], checks="")
     assert bare.events(done)[0]["entry_step"] == "continuation.default"
-    assert main(["init", "writer", "--from", "builtin/minimal", "--repo", str(bare.checkout)]) == 0
+    assert main(["init", "writer", *init]) == 0
     assert bare.events(start(bare, [], label="agent:writer"))[0]["agent"] == "writer"
     done = start(bare, [])
     assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")

@@ -132,11 +132,11 @@ def test_without_an_issue_the_plan_is_an_empty_matrix(world: World) -> None:
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"label": ""}, "input many-issues: label"),
+        ({"label": ""}, "input many-issues: the mode plan needs `label: …`"),
         ({"label": '""'}, "input many-issues: the mode plan needs `label: …` in it"),
         ({"from": "."}, "input many-issues: `from` is for the mode gather"),
-        ({"limit": "257"}, "less than or equal to 256"),
-        ({"after": "x"}, "input many-issues: after"),
+        ({"limit": "257"}, "input many-issues.limit: must be at most 256"),
+        ({"after": "x"}, "input many-issues.after: "),
         ({"read_token": ""}, "permission `issues: read`"),
         ({"read_token": "wrong"}, "check `read-token`"),
     ],
@@ -416,8 +416,8 @@ def test_a_matrix_of_which_no_job_left_a_report_is_a_table_too(world: World, tmp
         ("", "input many-issues: the mode gather needs `from: …` in it"),
         ("from: .\nlimit: 5", "input many-issues: `limit` is for the mode plan"),
         ("from: not-there", "There is no folder"),
-        ("from: .\nissues: 7", "input many-issues: issues"),
-        ("from: .\nissues: [true]", "input many-issues: issues"),
+        ("from: .\nissues: 7", "input many-issues.issues: "),
+        ("from: .\nissues: [true]", "input many-issues.issues: "),
     ],
 )
 def test_a_gather_that_finds_nothing_says_what_to_write(world: World, given: str, words: str) -> None:
