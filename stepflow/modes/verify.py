@@ -185,7 +185,8 @@ class _Case:
         words = ["--signer-workflow", f"{self.host}/{asked.signer}"]
         words += ["--predicate-type", PREDICATE_TYPE, *(["--bundle", str(asked.bundle)] if asked.bundle else [])]
         words += ["--custom-trusted-root", str(asked.trusted_root)] if asked.trusted_root else []
-        signed, errors = tuple[SignedStatement, ...](), list[StepflowError]()
+        signed: tuple[SignedStatement, ...] = ()
+        errors = list[StepflowError]()
         # A run that was resumed after its repository was renamed is signed under the new name.
         for name in dict.fromkeys((self._name_in(derived), self.request.repository)):
             policy = ("--repo", name, *words)
