@@ -214,7 +214,7 @@ PYTHON_MORE = (
             "tests/test_sizes.py": UNITTEST,
         },
         fault=FLAT,
-        checks=PIP,
+        checks=("python3 -m unittest",),
     ),
     SampleProject(
         name="uv-group",
