@@ -39,7 +39,9 @@ expect:
 
 def test_a_comment_with_the_command_starts_the_agent_that_it_names(new_world: Callable[[], World]) -> None:
     world = new_world()
-    event = commented("/stepflow run fixer\nplease", secret=EVENT_CANARY)
+    text = "/stepflow run fixer\nplease"
+    event = commented(text, secret=EVENT_CANARY)
+    event["comment"]["id"] = world.github.state.add_comment(7, text, "bob")["id"]
     job = world.run(fix_shortly(), event, event_name="issue_comment")
     assert (job.exit_code, job.outputs["outcome"], job.outputs["agent"]) == (0, "completed", "fixer"), job.everything
     assert (job.outputs["issue"], job.outputs["branch"]) == ("7", BRANCH)
