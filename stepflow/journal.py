@@ -62,7 +62,7 @@ class BrokenLine(Exception):
 
 
 def write_line(event: Event, *, seq: int, time: float, redact: Callable[[str], str]) -> tuple[str, Entry]:
-    """The line without its line break, and the entry that it holds: what a reader of the line will see."""
+    """Return the line without its line break, and the entry that it holds: what a reader of the line will see."""
     fields: JsonValue = _adapter().dump_python(event, mode="json")
     safe = redact_value(_plain(fields), redact)
     assert isinstance(safe, dict)  # noqa: S101 - an event is an object, and a redactor changes only strings
@@ -72,7 +72,7 @@ def write_line(event: Event, *, seq: int, time: float, redact: Callable[[str], s
 
 
 def read_line(line: bytes, *, location: str) -> Entry:
-    """The entry of one line. `location` names file and line in errors; raises `BrokenLine` and `InputError`."""
+    """Return the entry of one line. `location` names file and line in errors; raises `BrokenLine` and `InputError`."""
     try:
         fields = json.loads(line.decode("utf-8", "replace"))
     except (ValueError, RecursionError) as exc:
@@ -146,7 +146,8 @@ def _no_event(location: str, reason: str) -> InputError:
 
 
 def read_journal(path: Path) -> tuple[Entry, ...]:
-    """All entries of a journal. A last line torn by a crash is ignored; anything else that does not fit is refused."""
+    """Return all entries of a journal. A last line torn by a crash is ignored; anything else that does not fit is
+    refused."""
     return tuple(iter_journal(path))
 
 
@@ -190,7 +191,8 @@ class JournalReader:
             raise InputError(reason, hint="Name a run folder.") from exc
 
     def last_entry(self) -> tuple[Entry, ...]:
-        """The entry of a last line that is whole but for its line break, as an editor may leave it; else none."""
+        """Return the entry of a last line that is whole but for its line break, as an editor may leave it; else
+        none."""
         entry = self._entry(self._rest, last=True) if self._rest else None
         if entry:
             self._offset += len(self._rest)
@@ -293,7 +295,8 @@ class JournalFile:
         return entry
 
     def _look_again(self) -> tuple[int, int]:
-        """Whether the line that was being written last is whole; half of one is cut off. What is before it is known."""
+        """Return whether the line that was being written last is whole; half of one is cut off. What is before it is
+        known."""
         seq, end = self._written
         left = os.pread(self._fd, os.fstat(self._fd).st_size - end, end)
         if left.endswith(b"\n"):
@@ -331,7 +334,7 @@ class JournalFile:
 
 
 def is_being_written(path: Path) -> bool:
-    """Whether a process that lives has this journal open; one that died has let go of it."""
+    """Return whether a process that lives has this journal open; one that died has let go of it."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -362,7 +365,8 @@ def hold_alone(fd: int, path: Path) -> None:
 
 
 def _sound_end(path: Path) -> tuple[int, int]:
-    """The number of the last whole line and its end. What follows is the half-written line of a crash: it is cut off.
+    """Return the number of the last whole line and its end. What follows is the half-written line of a crash: it is cut
+    off.
 
     The file is read once, a line at a time."""
     if not path.exists():

@@ -221,7 +221,7 @@ class GitHub:
         return self._read(doing, lambda: self._ask(kind, path, parameters), subject)
 
     def _find(self, doing: str, kind: type[A], path: str, subject: ReadSubject = ISSUE, **parameters: str) -> A | None:
-        """The same, but None where there is none."""
+        """Return the same, but None where there is none."""
 
         def find() -> A | None:
             try:
@@ -266,7 +266,7 @@ class GitHubReader(GitHub):
     """
 
     def issues_page(self, label: str, page: Mapping[str, str] | None = None) -> IssuesPage:
-        """Up to a hundred open issues with this label, oldest first; `page` is the `next` of the page before."""
+        """Return up to a hundred open issues with this label, oldest first; `page` is the `next` of the page before."""
         query = {"state": "open", "labels": label, "sort": "created", "direction": "asc", "per_page": "100"}
 
         def read() -> IssuesPage:

@@ -139,7 +139,7 @@ class GitHubFailed(BoundaryError):
     resets_at: float | None = None
 
     def given_up(self, hint: str = "") -> Self:
-        """The same failure, which nobody waits out any more, perhaps with another hint."""
+        """Return the same failure, which nobody waits out any more, perhaps with another hint."""
         self.passes, self.hint = False, hint or self.hint
         return self
 
@@ -169,7 +169,7 @@ class RetryPolicy:
 
     @classmethod
     def of(cls, clock: Clock, deadline: float | None, note: Callable[[str], None]) -> RetryPolicy:
-        """The policy of a boundary that opens now, in a run with this deadline."""
+        """Return the policy of a boundary that opens now, in a run with this deadline."""
         until = clock.now() + LONGEST_LIMIT_WAIT if deadline is None else max(deadline, clock.now() + GRACE)
         return cls(clock=clock, until=until, note=note)
 
@@ -192,7 +192,7 @@ class RetryPolicy:
         raise AssertionError("unreachable: the last try raises")
 
     def ensure(self, write: Callable[[], None], *, done: Callable[[], bool]) -> None:
-        """The same for a write that gives nothing; `done` says whether it is there."""
+        """Repeat a write that gives nothing; `done` says whether it is there."""
 
         def is_written() -> bool:
             write()
@@ -339,7 +339,7 @@ def write_failed(
 def _unanswered_failure(
     failure: str, exc: Exception, redactor: Redactor, host: str, connection: Connection
 ) -> WriteFailed:
-    """No answer of GitHub's came: the way is closed, or something else answered."""
+    """Describe that no answer of GitHub's came: the way is closed, or something else answered."""
     import requests  # noqa: PLC0415 - costs time that most runs need not pay
 
     said = str(exc) if isinstance(exc, requests.ConnectionError) else ""
@@ -353,7 +353,7 @@ def _unanswered_failure(
 
 
 def _number(text: str | None) -> float | None:
-    """The seconds in a header; the date that HTTP also allows there is none of GitHub's forms."""
+    """Return the seconds in a header; the date that HTTP also allows there is none of GitHub's forms."""
     return float(text) if text is not None and text.isascii() and text.isdigit() else None
 
 

@@ -74,7 +74,7 @@ class ClosedIssue(Answer):
     renames: tuple[RenamedTitle, ...] = Field((), validation_alias=AliasPath("timelineItems", "nodes"))
 
     def title_at(self, time: datetime) -> str:
-        """The title that the issue had then."""
+        """Return the title that the issue had then."""
         later = (rename for rename in self.renames if rename.at > time)
         return next((rename.before for rename in sorted(later, key=lambda rename: rename.at)), self.title)
 
@@ -96,17 +96,17 @@ class RepositoryReader(GitHubReader):
     """Reads the repository around an issue. Methods raise what those of `GitHubReader` do."""
 
     def issues_since(self, time: datetime) -> tuple[OpenedIssue, ...]:
-        """The issues that were opened since then."""
+        """Return the issues that were opened since then."""
         query = {"state": "all", "since": _timestamp(time), "sort": "created", "direction": "desc"}
         issues = self._newer("list the issues", OpenedIssue, "/issues", time, **query)
         return tuple(issue for issue in issues if issue.pull_request is None)
 
     def comments_since(self, time: datetime) -> tuple[IssueComment, ...]:
-        """The comments that were written or changed since then."""
+        """Return the comments that were written or changed since then."""
         return self._list("list the comments", IssueComment, "/issues/comments", ISSUE_LIST, since=_timestamp(time))
 
     def events_since(self, time: datetime) -> tuple[IssueEvent, ...]:
-        """What was done with issues since then, newest first."""
+        """Return what was done with issues since then, newest first."""
         return self._newer("list the events of issues", IssueEvent, "/issues/events", time)
 
     def newest_event(
@@ -128,12 +128,12 @@ class RepositoryReader(GitHubReader):
         return self._read("list the events of issues", read, ISSUE_LIST)
 
     def find_comment(self, number: int) -> IssueComment | None:
-        """A comment on an issue; None if somebody has deleted it."""
+        """Return a comment on an issue; None if somebody has deleted it."""
         return self._find("read a comment", IssueComment, f"/issues/comments/{number}")
 
     def workflow_runs_since(self, workflow: str, time: datetime) -> tuple[WorkflowRun, ...]:
-        """The runs of a workflow since then, newest first. Of a list that is narrowed by a parameter, GitHub gives no
-        more than a thousand."""
+        """Return the runs of a workflow since then, newest first. Of a list that is narrowed by a parameter, GitHub
+        gives no more than a thousand."""
         path = f"/actions/workflows/{quote(workflow, safe='')}/runs"
 
         def read() -> Iterator[WorkflowRun]:
@@ -158,7 +158,7 @@ class RepositoryReader(GitHubReader):
         return tuple(issue for issue in found if issue.repository.endswith(f"/repos/{repository}"))
 
     def artifacts(self, name: str) -> tuple[Artifact, ...]:
-        """The artifacts of this name that are still there, newest first; at most a hundred."""
+        """Return the artifacts of this name that are still there, newest first; at most a hundred."""
         query = {"name": name, "per_page": "100"}
 
         def read() -> tuple[Artifact, ...]:
@@ -168,14 +168,14 @@ class RepositoryReader(GitHubReader):
         return self._read("list the artifacts", read, ARTIFACT)
 
     def packed_artifact(self, artifact: Artifact) -> bytes:
-        """The archive with an artifact's files; empty when it is gone, or too large."""
+        """Return the archive with an artifact's files; empty when it is gone, or too large."""
         path = f"/actions/artifacts/{artifact.id}/zip"
         return self._read(
             "give an artifact", lambda: self._client.stored_bytes(path, last_bytes=LONGEST_TEXT), ARTIFACT
         )
 
     def _newer(self, doing: str, kind: type[D], path: str, time: datetime, **query: str) -> tuple[D, ...]:
-        """Those of a list with the newest first that are not older than `time`."""
+        """Return those of a list with the newest first that are not older than `time`."""
 
         def read() -> Iterator[D]:
             listed = (each for page in self._client.pages(path, query) for each in kind.many(page))
@@ -214,7 +214,7 @@ _NEWEST_FIRST = "orderBy: {field: CREATED_AT, direction: DESC}"
 
 
 def _document(parameters: str, fields: str) -> str:
-    """A document about one repository; its answer says what it cost and how much of the hour is left."""
+    """Return a document about one repository; its answer says what it cost and how much of the hour is left."""
     return (
         f"query ($owner: String!, $name: String!, {parameters}) {{ rateLimit {{ cost remaining resetAt }} "
         f"repository(owner: $owner, name: $name) {{ {fields} }} }}"
@@ -317,8 +317,8 @@ class ListedPull(_Written, ListedIssue):
     commits: Annotated[tuple[CommitOfPull, ...], WITHOUT_NULL] = Field(validation_alias=AliasPath("commits", "nodes"))
 
     def is_only_by(self, account: str) -> bool:
-        """Whether the account made every commit, and nobody has amended one. GitHub is the committer of those that it
-        writes itself. Beyond the hundred that are read, nobody knows."""
+        """Return whether the account made every commit, and nobody has amended one. GitHub is the committer of those
+        that it writes itself. Beyond the hundred that are read, nobody knows."""
         address = re.compile(rf"\d+\+{re.escape(account)}@users\.noreply\..+", re.IGNORECASE)
         return self.commit_count == len(self.commits) and all(
             address.fullmatch(each.email)

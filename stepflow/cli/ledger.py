@@ -207,7 +207,7 @@ class HistoryBuilder:
     others: set[str] = field(default_factory=set)
 
     def is_ours(self, account: str) -> bool:
-        """Whether this is the account whose texts count."""
+        """Return whether this is the account whose texts count."""
         return account.casefold() == self.account.casefold()
 
     def add_pull(self, pull: ListedPull) -> None:

@@ -74,7 +74,7 @@ class _Line:
 
     @contextmanager
     def erased(self, text: str) -> Iterator[None]:
-        """Inside the block, this text is printed."""
+        """Erase the line while this text is printed inside the block."""
         with self._lock:
             self._erase()
             self._last_word = time.monotonic()

@@ -13,7 +13,7 @@ _all: list[tuple[str, ...]] = []
 
 @contextmanager
 def activity(name: str) -> Iterator[None]:
-    """Inside the block, this is being done, as a part of what was being done before."""
+    """Say that this is being done inside the block, as a part of what was being done before."""
     mine = (*_mine.get(), name)
     token = _mine.set(mine)
     _all.append(mine)
@@ -25,7 +25,7 @@ def activity(name: str) -> Iterator[None]:
 
 
 def current_activity() -> tuple[str, ...]:
-    """What began last, after what it is a part of; empty if nothing is known."""
+    """Return what began last, after what it is a part of; empty if nothing is known."""
     try:
         return _all[-1]
     except IndexError:
@@ -33,7 +33,7 @@ def current_activity() -> tuple[str, ...]:
 
 
 def oldest_activity() -> tuple[str, ...]:
-    """What has been done for longest; empty if nothing is known. It is the same object until it ends."""
+    """Return what has been done for longest; empty if nothing is known. It is the same object until it ends."""
     try:
         return _all[0]
     except IndexError:

@@ -30,9 +30,9 @@ from stepflow.run.ending import outcome_of
 from stepflow.run.issue import follow_repository, issue_number
 from stepflow.run.prepare import (
     describe_connections,
-    heed_scenario,
     load_requested,
     open_anthropic,
+    require_base_checks,
     scenario_of,
     unset_variables,
 )
@@ -105,7 +105,7 @@ def _checks(request: RunRequest, cancellation: Cancellation, note: Callable[[str
         yield from _telemetry(request.inputs)
         yield from _model(request, agent)
         with suppress(InputError):
-            request = heed_scenario(request, scenario_of(request))
+            request = require_base_checks(request, scenario_of(request))
     yield from guard_rows("workspace", lambda: _room(request))
     with activity("trying the sandbox"):
         layers = sandbox_checks(request, cancellation)

@@ -249,8 +249,8 @@ def rehearse_agents(
 
 
 def list_scenarios(root: Path, names: Sequence[str]) -> tuple[Listed, ...]:
-    """Return the scenarios of these agents, sorted by name. Raise `InputError` if there are none, or none of a named
-    agent."""
+    """Return the scenarios of these agents, sorted by name. Raise `InputError` if there are none, or if a named
+    agent has none."""
     known = find_agents(root)
     found = {name: _of_agent(root, name, known) for name in names or known}
     without = next((name for name in names if not found[name]), "")

@@ -31,7 +31,7 @@ class SystemClock:
         self._began = time.time() - time.monotonic()
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Return seconds since the epoch."""
         return self._began + time.monotonic()
 
     def sleep(self, seconds: float) -> None:
@@ -115,8 +115,8 @@ _IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """Whether a module is being imported. An exception there could leave the import lock taken: another thread would
-    then wait for it forever, and Python waits for that thread before it exits."""
+    """Return whether a module is being imported. An exception there could leave the import lock taken: another thread
+    would then wait for it forever, and Python waits for that thread before it exits."""
     while frame:
         if frame.f_code.co_filename == _IMPORT_SYSTEM:
             return True
@@ -228,7 +228,7 @@ class InterruptibleClock:
     cancellation: Cancellation
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Return seconds since the epoch."""
         return self.clock.now()
 
     def sleep(self, seconds: float) -> None:

@@ -156,7 +156,7 @@ def github_reader(request: RunRequest, token: str | None) -> GitHubReader:
 
 
 def repository_reader(request: RunRequest, token: str | None) -> RepositoryReader:
-    """The same for what a repository has beside the run's own issue."""
+    """Open the same for what a repository has beside the run's own issue."""
     from stepflow.boundary.repository_reader import RepositoryReader  # noqa: PLC0415 - most runs read nothing else
 
     return open_github(RepositoryReader, request, token)

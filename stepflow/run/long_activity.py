@@ -20,7 +20,7 @@ _LOOKS_EVERY = 0.5
 
 @contextmanager
 def log_long_activities(say: Callable[[Line], None]) -> Iterator[None]:
-    """Inside the block, call `say` with a line about every activity that takes long. `say` is called from another
+    """Call `say` with a line about every activity that takes long inside the block. `say` is called from another
     thread."""
     over = threading.Event()
     thread = threading.Thread(target=_watch, args=(say, over), name="long activities", daemon=True)

@@ -233,7 +233,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     agent = load_requested(request)
     request = replace(narrow_network(request, agent), anyone_may_start=agent.anyone_may_start)
     scenario = scenario_of(request)
-    request = heed_scenario(request, scenario)
+    request = require_base_checks(request, scenario)
     inputs = request.inputs
     issue = issue_number(request, scenario)
     args, problems = run_arguments(agent, {**(scenario.params if scenario else {}), **inputs.parameters}, issue)
@@ -244,11 +244,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     resumed_run = previous if previous and not previous.problem else None
     approver = check_reply(request, agent, resumed_run) if resumed_run else Permission.NONE
     with ExitStack() as opened:
-        model: Model
-        if scenario:
-            model = ScriptedModel(scenario, position=resumed_run.position(scenario) if resumed_run else None)
-        else:
-            model = opened.enter_context(open_anthropic(request))
+        model = opened.enter_context(_open_model(request, scenario, resumed_run))
         # A run on a pull request has done so before it read that.
         request = request if request.follow_up or request.reviewed else follow_repository(request)
         if inputs.limits.sum_runs or agent.anyone_may_start:
@@ -290,6 +286,15 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
         )
 
 
+@contextmanager
+def _open_model(request: RunRequest, scenario: Scenario | None, resumed_run: PreviousRun | None) -> Iterator[Model]:
+    if scenario:
+        yield ScriptedModel(scenario, position=resumed_run.position(scenario) if resumed_run else None)
+        return
+    with open_anthropic(request) as model:
+        yield model
+
+
 def read_context(request: RunRequest, subject: Subject) -> tuple[RunRequest, SanitizedText, Subject]:
     """Return the text about the issue or the pull request that the model is shown, the request with what was read for
     it, and the subject with notes about what could not be read."""
@@ -302,10 +307,8 @@ def read_context(request: RunRequest, subject: Subject) -> tuple[RunRequest, San
         reviewed, text = read_pull_request(request, request.reviewed, event)
         return replace(request, reviewed=reviewed), join_texts((context, text)), subject
     if request.follow_up and event:
-        feedback = read_feedback(request, request.follow_up, event)
-        request = replace(request, follow_up=replace(request.follow_up, threads=feedback.threads))
-        subject = replace(subject, notes=(*subject.notes, *feedback.notes))
-        return request, join_texts((context, feedback.text)), subject
+        follow_up, text, subject = read_feedback(request, request.follow_up, event, subject)
+        return replace(request, follow_up=follow_up), join_texts((context, text)), subject
     return request, context, subject
 
 
@@ -368,7 +371,7 @@ def scenario_of(request: RunRequest) -> Scenario | None:
     return load_scenario(request.inputs.scenario, root=request.definition_root)
 
 
-def heed_scenario(request: RunRequest, scenario: Scenario | None) -> RunRequest:
+def require_base_checks(request: RunRequest, scenario: Scenario | None) -> RunRequest:
     """Return the request with the checks that the scenario requires before it is played, unless they are skipped."""
     if scenario is None or scenario.base_checks is None or request.inputs.base_checks is BaseChecks.SKIP:
         return request

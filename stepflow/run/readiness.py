@@ -85,8 +85,8 @@ def _check_local_branch(request: RunRequest, agent: AgentDefinition) -> tuple[st
 
 
 def _check_branch_name(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
-    """Without this check, an invalid name would only be found at the end of the run, when the pull request is
-    planned."""
+    """Check the branch's name. Without this, an invalid one would only be found at the end of the run, when the pull
+    request is planned."""
     if request.follow_up or not agent.github.pushes:
         return None
     if problem := branch_problem(run_branch(request, agent), request.base_branch(agent)):
@@ -101,7 +101,8 @@ def run_branch(request: RunRequest, agent: AgentDefinition) -> str:
 
 
 def _check_filters(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
-    """Git cannot add or check out a file that goes through a required filter whose program is missing."""
+    """Check the git filters: git cannot add or check out a file that goes through a required filter whose program is
+    missing."""
     root = request.checkout
     if not agent.github.pushes:
         return None
@@ -140,7 +141,7 @@ def _program(setting: Setting) -> str:
 
 
 def _check_space(request: RunRequest, _agent: AgentDefinition) -> tuple[str, ...]:
-    """A full disk would end the run in the middle."""
+    """Check the free space: a full disk would end the run in the middle."""
     folder = request.folder.resolve()
     existing = next(each for each in (folder, *folder.parents) if each.exists())
     for place in dict.fromkeys((existing, Path(tempfile.gettempdir()))):
@@ -171,7 +172,8 @@ def check_archived(request: RunRequest, agent: AgentDefinition) -> tuple[str, ..
 
 
 def check_issue(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
-    """Only people with write access can comment on a locked issue, and the job's token is not one of them."""
+    """Check the issue: only people with write access can comment on a locked issue, and the job's token is not one of
+    them."""
     number, comments = request.trigger.issue_number, agent.github.comments
     if request.inputs.boundary is not BoundaryMode.GITHUB or not comments or request.trigger.locked is None:
         return None
@@ -184,8 +186,8 @@ def check_issue(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] 
 
 
 def _check_ci_workflow(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
-    """GitHub starts a workflow only where it exists, can be dispatched, and asks for nothing. The default branch counts
-    for that; it usually is what is checked out."""
+    """Check the workflow to start: GitHub starts one only where it exists, can be dispatched, and asks for nothing. The
+    default branch counts for that; it usually is what is checked out."""
     name = request.inputs.ci_workflow
     if name is None:
         return None
@@ -225,8 +227,9 @@ def _is_required(rules: JsonValue) -> bool:
 
 
 def _check_server(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
-    """The server must have the commit from which the run starts, no branch in the way of the run's own, and accept
-    pushes if `read-token` is the token that pushes. A follow-up has read its commit and branch from the server."""
+    """Check the server: it must have the commit from which the run starts, no branch in the way of the run's own, and
+    accept pushes if `read-token` is the token that pushes. A follow-up has read its commit and branch from the
+    server."""
     token, follow_up = request.inputs.read_token, request.follow_up
     commit, branch = (
         (follow_up.head, follow_up.branch) if follow_up else (request.base_commit, run_branch(request, agent))
@@ -259,7 +262,7 @@ CHECKS: Mapping[str, Check] = {
 
 
 def check_inputs(request: RunRequest, agent: AgentDefinition) -> None:
-    """The inputs must fit the agent."""
+    """Check that the inputs fit the agent."""
     check_boundary(request)
     check_budget(agent, request.inputs)
     check_effort(agent, request.inputs)
@@ -324,7 +327,8 @@ def check_policy(request: RunRequest) -> None:
 
 
 def check_boundary(request: RunRequest) -> None:
-    """A run that writes needs a token, a repository and an actor; checking the actor's permission needs the actor."""
+    """Check what a run that writes needs: a token, a repository and an actor; checking the actor's permission needs the
+    actor."""
     inputs = request.inputs
     writes = inputs.boundary is BoundaryMode.GITHUB
     if writes and inputs.github_token is None:
@@ -345,7 +349,8 @@ def check_boundary(request: RunRequest) -> None:
 
 
 def check_budget(agent: AgentDefinition, inputs: Inputs) -> None:
-    """A budget in dollars needs models with known prices. Tokens may replace it, unless a policy sets it."""
+    """Check the budget: one in dollars needs models with known prices. Tokens may replace it, unless a policy sets
+    it."""
     in_policy = inputs.policy is not None and inputs.policy.limits_dollars
     if inputs.model.provider is Provider.SCRIPTED or (inputs.limits.tokens is not None and not in_policy):
         return
@@ -360,7 +365,7 @@ def check_budget(agent: AgentDefinition, inputs: Inputs) -> None:
 
 
 def check_effort(agent: AgentDefinition, inputs: Inputs) -> None:
-    """The model in the inputs must support the efforts that the agent sets for its own models."""
+    """Check that the model in the inputs supports the efforts that the agent sets for its own models."""
     for step_id in agent.ladders(None) if inputs.model.name else ():
         step = agent.steps[step_id]
         if step.models or not (misfit := find_effort_misfit(inputs.model.name or "", step.effort)):
@@ -374,7 +379,7 @@ def check_effort(agent: AgentDefinition, inputs: Inputs) -> None:
 
 
 def check_agent_name(request: RunRequest) -> None:
-    """A label or a comment must name an agent, never a path."""
+    """Check that a label or a comment names an agent, not a path."""
     name = requested_agent(request)
     name_in_input = request.inputs.agent or ""
     is_builtin = name.startswith(PREFIX) and name == name_in_input

@@ -25,12 +25,13 @@ def check_start(request: RunRequest, agent: AgentDefinition) -> None:
     if token is None or not request.repository or trigger.reply:
         return
     with closing(repository_reader(request, token.get_secret_value())) as reader, refused_if_silent():
-        if reason := _objection_to_comment(reader, request, agent):
-            raise TakenBack(f"No run was started: {reason}.", hint="Write the command again if a run is wanted.")
-        if reason := _objection_to_label(reader, request):
-            raise TakenBack(f"No run was started: {reason}.", hint="Put the label on again if a run is wanted.")
-        if reason := _objection_to_assignment(reader, request):
-            raise TakenBack(f"No run was started: {reason}.", hint="Assign the issue again if a run is wanted.")
+        for find_reason, again in (
+            (_objection_to_comment, "Write the command again"),
+            (_objection_to_label, "Put the label on again"),
+            (_objection_to_assignment, "Assign the issue again"),
+        ):
+            if reason := find_reason(reader, request, agent):
+                raise TakenBack(f"No run was started: {reason}.", hint=f"{again} if a run is wanted.")
 
 
 def starts_agent(body: str, inputs: Inputs, agent: AgentDefinition) -> bool:
@@ -54,7 +55,7 @@ def _objection_to_comment(reader: RepositoryReader, request: RunRequest, agent: 
     return "" if starts else f"the comment that asked for it was edited and no longer starts {agent.name}"
 
 
-def _objection_to_label(reader: RepositoryReader, request: RunRequest) -> str:
+def _objection_to_label(reader: RepositoryReader, request: RunRequest, _agent: AgentDefinition) -> str:
     """Say that a person has taken the label off. A bot that does so, or our own account, has not changed its mind: some
     workflows take it off as their first step, and a run does as its last."""
     trigger = request.trigger
@@ -78,7 +79,7 @@ def _has(labels: tuple[str, ...], label: str) -> bool:
     return label.casefold() in map(str.casefold, labels)
 
 
-def _objection_to_assignment(reader: RepositoryReader, request: RunRequest) -> str:
+def _objection_to_assignment(reader: RepositoryReader, request: RunRequest, _agent: AgentDefinition) -> str:
     trigger = request.trigger
     if trigger.start_kind != StartEvent.ISSUES_ASSIGNED or trigger.issue_number is None:
         return ""

@@ -150,7 +150,7 @@ class Toolbox:
 
     @contextlib.contextmanager
     def interruptible(self, waiting: Callable[[], contextlib.AbstractContextManager[object]]) -> Iterator[None]:
-        """Inside the block every answer of the program is waited for in such a context."""
+        """Wait for every answer of the program in such a context inside the block."""
         self._launcher.waiting = waiting
         try:
             yield
@@ -159,7 +159,7 @@ class Toolbox:
 
     @contextlib.contextmanager
     def while_waiting(self, look: Callable[[], None]) -> Iterator[None]:
-        """Inside the block `look` is called every few seconds while something runs in the sandbox."""
+        """Call `look` every few seconds inside the block while something runs in the sandbox."""
         self._launcher.look = look
         try:
             yield
@@ -248,7 +248,8 @@ class Toolbox:
         return CheckoutGuards(self._ask_guard, validators)
 
     def tree(self) -> TreeState:
-        """HEAD and what is not committed, by the rules of the first time it was asked; what runs keeps running."""
+        """Return hEAD and what is not committed, by the rules of the first time it was asked; what runs keeps
+        running."""
         answer = self._ask("tree", timeout=_GIT_TIMEOUT)
         if "problem" in answer:
             return TreeState(commit="", tree="", problem=answer["problem"])
@@ -293,8 +294,8 @@ class Toolbox:
         )
 
     def read_objects(self, *arguments: str, base: str, stdin: str, limit: int) -> bytes | None:
-        """What a git command prints in the sandbox that only reads objects; None where that is more than `limit` bytes.
-        `base` is any commit of the repository. Raises `BoundaryError` when git fails."""
+        """Return what a git command prints in the sandbox that only reads objects; None where that is more than `limit`
+        bytes. `base` is any commit of the repository. Raises `BoundaryError` when git fails."""
         output = bytearray()
         sink = _Bounded(output.extend, limit, OutputTooLarge(f"git prints more than {limit} bytes."))
         request: JsonObject = {"arguments": list(arguments), "base": base, "stdin": stdin}
@@ -403,7 +404,7 @@ class Toolbox:
             self._shell = None
 
     def _ask_guard(self, what: str, request: JsonObject, timeout: float) -> dict[str, Any]:
-        """What the engine asks about a validator, with nothing of the tools alive."""
+        """Ask about a validator, with nothing of the tools alive."""
         self._guarded = self._guarded or what == "begin"
         with self._launcher.during("guard"):
             self._end_all()
@@ -435,7 +436,7 @@ class _Bounded:
 
 
 def _read_inputs(spec: ToolSpec, given: Mapping[str, object]) -> dict[str, Any]:
-    """What the model gave of the inputs that a tool has. Raises `OperationRefused` for one that is missing or of
+    """Return what the model gave of the inputs that a tool has. Raises `OperationRefused` for one that is missing or of
     another kind."""
     inputs: dict[str, Any] = {}
     schema = cast("dict[str, Any]", spec.input_schema)

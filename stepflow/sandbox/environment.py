@@ -246,8 +246,8 @@ def _prefix(folder: Path) -> Iterator[Path]:
 
 
 def programs_of_copy(programs: tuple[Path, ...], source: Path, copy: Path) -> tuple[Path, ...]:
-    """The same for a copy of the checkout `source`: environments of the checkout stand beside the copy, where tools
-    cannot change them. Other folders of the checkout are left out."""
+    """Return the same for a copy of the checkout `source`: environments of the checkout stand beside the copy, where
+    tools cannot change them. Other folders of the checkout are left out."""
     moved = {folder: _place(folder.parent, source, copy) / folder.name for folder in _of_checkout(programs, source)}
     outside = (folder for folder in programs if folder in moved or not folder.is_relative_to(source))
     return tuple(moved.get(folder, folder) for folder in outside)
@@ -319,7 +319,7 @@ def install_packages(
 def _apt_get(
     words: tuple[str, ...], path: Sequence[str], proxies: Mapping[str, str], timeout: float
 ) -> tuple[int, str]:
-    """One call of apt-get in a process group of its own, which ends with it, also when a signal ends the run."""
+    """Call apt-get once, in a process group of its own, which ends with it, also when a signal ends the run."""
     # A signal that struck inside `Popen` itself would leave a process that nobody knows; only the main thread gets one.
     # It is known before anyone waits for it, since a signal can strike as soon as the thread runs.
     started: list[subprocess.Popen[str]] = []

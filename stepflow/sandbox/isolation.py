@@ -80,7 +80,8 @@ class Choice:
 
 
 def choose_identity(workspace: Path, options: ToolboxOptions) -> Choice:
-    """A root parent gets an unprivileged user; raises `IsolationError` where that is impossible and required."""
+    """Choose an unprivileged user if the parent is root. Raises `IsolationError` where that is impossible and
+    required."""
     if os.getuid() != 0:
         return Choice(identity=None, reason="the parent is not root and keeps its user")
     if "uid" in options.disabled_layers:
@@ -203,7 +204,7 @@ def sandbox_config(
     broker: int | None,
 ) -> SandboxConfig:
     """Return what the sandbox program receives first. `private` holds HOME and TMPDIR; tools `read` these paths
-    beside the system's and this interpreter's; `broker` leads to the one who gives sockets."""
+    beside the system's and this interpreter's; `broker` leads to the process that gives sockets."""
     terminals = () if _has_terminals(identity.uid if identity else os.geteuid()) else (str(_TERMINALS),)
     interpreter = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
     named = (Path(name) for name in (*_SYSTEM, *interpreter))
@@ -302,7 +303,7 @@ def _check_allowed_hosts(sandbox: SandboxState) -> None:
 
 
 def _states(sandbox: SandboxState) -> dict[str, _State]:
-    """One row for each layer, in the order of the report."""
+    """Return one row for each layer, in the order of the report."""
     facts, options, identity = sandbox.facts, sandbox.options, sandbox.choice.identity
     passed = ", ".join(sorted(options.pass_env))
     own_programs = "; last comes ~/.local/bin for what setup installs, where tools can change it"

@@ -194,7 +194,7 @@ class CanaryReport:
         return tuple(f"open: {canary}" for canary in self.reached if not canary.refuses)
 
     def demand(self, isolation: Isolation) -> None:
-        """Raises `IsolationError` when something was reached that this isolation does not let pass."""
+        """Raise `IsolationError` when something was reached that this isolation does not let pass."""
         bad = [canary for canary in self.reached if canary.refuses or isolation is Isolation.REQUIRED]
         if bad:
             raise IsolationError(
@@ -226,7 +226,7 @@ def _judge(location: Location, tried: set[Location], reached: Iterable[Attempt])
 
 
 def _ways(reached: Iterable[Attempt]) -> str:
-    """All of them in a few words, empty when there were none."""
+    """Return all of them in a few words, empty when there were none."""
     kinds: dict[str, dict[str, None]] = {}
     for attempt in reached:
         kinds.setdefault(attempt.shown, {})[attempt.kind] = None
@@ -255,7 +255,7 @@ def _probe(toolbox: Toolbox, attempts: Sequence[Attempt]) -> tuple[str, ...]:
 
 
 def _read_probe(output: str, attempts: Sequence[Attempt], redact: Redactor) -> Iterator[Attempt]:
-    """What one probe reports that it reached."""
+    """Return what one probe reports that it reached."""
     try:
         answer = json.loads(output)
     except ValueError:
@@ -303,7 +303,7 @@ def _at_files(outside: Outside, workspace: Path) -> Iterator[Attempt]:
 
 
 def _folders(outside: Outside, files: Iterable[tuple[Location, Path]], workspace: Path) -> Mapping[Path, Location]:
-    """Each folder that is there once, under the name that says most."""
+    """Return each folder that is there once, under the name that says most."""
     temp, home = outside.environment.get("RUNNER_TEMP"), outside.environment.get("HOME")
     named: tuple[tuple[Location, str | Path], ...] = (
         *_MOUNTED,
@@ -396,8 +396,8 @@ def _listeners(network: Network) -> Iterator[Mapping[Attempt, socket.socket]]:
 
 
 def _was_called(attempt: Attempt, server: socket.socket) -> bool:
-    """Whether the probe reached a port of ours. Any program on the machine may connect there, but only the probe knows
-    the mark."""
+    """Return whether the probe reached a port of ours. Any program on the machine may connect there, but only the probe
+    knows the mark."""
     mark = attempt.target.partition(" ")[2].encode()
     server.setblocking(False)
     with contextlib.suppress(BlockingIOError):
@@ -410,7 +410,7 @@ def _was_called(attempt: Attempt, server: socket.socket) -> bool:
 
 
 def sockets_under(folders: Iterable[str]) -> Iterator[Path]:
-    """Each socket once, by the name that leads to it without a link."""
+    """Return each socket once, by the name that leads to it without a link."""
     fuse_mounts = _fuse_mounts()
     waiting = sorted({os.path.realpath(folder) for folder in folders}, reverse=True)
     seen = 0

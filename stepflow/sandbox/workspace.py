@@ -84,7 +84,7 @@ def give_to(folder: Path, uid: int, gid: int) -> None:
 
 @contextlib.contextmanager
 def given_back(folder: Path) -> Iterator[None]:
-    """A folder of the caller's belongs to its owner again when the block ends."""
+    """Give a folder of the caller's back to its owner when the block ends."""
     owner = folder.stat()
     try:
         yield
@@ -199,7 +199,7 @@ def _find_repository(top: Path, entry: Path) -> _SourceRepository:
 
 
 def _rewrite_repository(source: Path, workspace: Path, copy: Path) -> None:
-    """A repository in the repository, such as a submodule, gets a `.git` folder of its own; what only looks like one is
+    """Give a repository in the repository, such as a submodule, a `.git` folder of its own; what only looks like one is
     left out."""
     original = source / copy.relative_to(workspace)
     try:

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.commit_check import read_trailers
@@ -21,7 +21,7 @@ from stepflow.domain.run import FollowUp
 from stepflow.domain.text import ANSI
 from stepflow.engine.prompt.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
 from stepflow.errors import InputError
-from stepflow.run.issue import Writers, github_reader, join_texts, new_mark, quote, refused_if_silent
+from stepflow.run.issue import Subject, Writers, github_reader, join_texts, new_mark, quote, refused_if_silent
 from stepflow.run.request import RunRequest, git_remote
 from stepflow.run.resume import look_into
 from stepflow.run.start.inputs import NEVER
@@ -52,14 +52,8 @@ _CHECK_OUT = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Feedback:
-    """The feedback to act on, as data for the model, the ids of the review threads in it, and warnings about what could
-    not be read."""
-
-    text: SanitizedText = field(default_factory=SanitizedText)
-    threads: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+#: The feedback to act on, as data for the model, and the ids of the review threads in it.
+Feedback = tuple[SanitizedText, tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +103,11 @@ def find_follow_up(  # noqa: PLR0911 - one return per reason is the table
     return replace(request, trigger=trigger, follow_up=follow_up)
 
 
-def read_feedback(request: RunRequest, follow_up: FollowUp, event: PullRequestEvent) -> Feedback:
-    """Read the feedback that the run must act on. Raises `Refused` if there is none, or after too many rounds."""
+def read_feedback(
+    request: RunRequest, follow_up: FollowUp, event: PullRequestEvent, subject: Subject
+) -> tuple[FollowUp, SanitizedText, Subject]:
+    """Read the feedback that the run must act on. Return the follow-up with its threads, its text, and the subject with
+    notes about what could not be read. Raises `Refused` if there is none, or after too many rounds."""
     most = request.inputs.limits.rounds
     if follow_up.round > most:
         raise Refused(
@@ -118,18 +115,19 @@ def read_feedback(request: RunRequest, follow_up: FollowUp, event: PullRequestEv
             "`limits.rounds` allows no more.",
             hint="Let a person continue on the branch, or raise `limits.rounds`.",
         )
+    notes = list[str]()
     with open_reader(request) as reader:
         if event.failed_run is not None:
-            feedback = _failed_checks(reader, follow_up, event.failed_run)
+            text, threads = _failed_checks(reader, follow_up, event.failed_run, notes)
         else:
-            feedback = _reviews(reader, request, follow_up, event)
-    if not feedback.text.text:
+            text, threads = _reviews(reader, request, follow_up, event)
+    if not text.text:
         raise Refused(
             f"No run was started: on pull request #{follow_up.pull_request} there is nothing to follow up, neither a "
             "failed job nor an unresolved thread of somebody with write access that waits for an answer.",
             hint="Comment on a line of the pull request, or write what to do below `/stepflow run`.",
         )
-    return feedback
+    return replace(follow_up, threads=threads), text, replace(subject, notes=(*subject.notes, *notes))
 
 
 @contextmanager
@@ -297,13 +295,14 @@ def thread_heading(thread: ReviewThread, *more: str) -> SanitizedText:
     return sanitize_line(", ".join((f"thread {thread.id}", place, *more)), "thread")
 
 
-def _failed_checks(reader: GitHubReader, follow_up: FollowUp, run: int) -> Feedback:
+def _failed_checks(reader: GitHubReader, follow_up: FollowUp, run: int, notes: list[str]) -> Feedback:
+    """Return the failed jobs of a workflow run, and add to the notes why logs could not be read."""
     mark = new_mark()
     heading = (
         f"Checks that failed on pull request #{follow_up.pull_request}, which is this work; each begins with a line "
         f"that holds {mark}, and ends with the last lines of its log."
     )
-    jobs, notes = reader.failed_jobs(run), list[str]()
+    jobs = reader.failed_jobs(run)
 
     def log_of(job: WorkflowJob) -> str:
         try:
@@ -314,7 +313,7 @@ def _failed_checks(reader: GitHubReader, follow_up: FollowUp, run: int) -> Feedb
             return _NO_LOG
 
     parts = [("", _job_text(job, log_of(job), mark)) for job in jobs[:MOST_JOBS]]
-    return replace(_feedback(heading, parts, left_out=len(jobs[MOST_JOBS:])), notes=tuple(notes))
+    return _feedback(heading, parts, left_out=len(jobs[MOST_JOBS:]))
 
 
 def _job_text(job: WorkflowJob, log: str, mark: str) -> SanitizedText:
@@ -329,7 +328,7 @@ def _feedback(heading: str, parts: list[tuple[str, SanitizedText]], *, left_out:
     fitting = parts[: sum(size <= LONGEST_FEEDBACK for size in sizes)]
     left_out += len(parts) - len(fitting)
     if not fitting:
-        return Feedback()
+        return SanitizedText(), ()
     more = f"[{left_out} more are left out]" if left_out else ""
     texts = (SanitizedText(text=heading), *(text for _, text in fitting), SanitizedText(text=more))
-    return Feedback(text=join_texts(texts), threads=tuple(thread for thread, _ in fitting if thread))
+    return join_texts(texts), tuple(thread for thread, _ in fitting if thread)

@@ -182,7 +182,7 @@ def _trigger_of_label(event: EventPayload, inputs: Inputs, sender: User, agents:
 
 
 def _trigger_of_issue(event: EventPayload, inputs: Inputs, sender: User) -> Trigger | Skip:
-    """An issue was opened, reopened or assigned, which `start.events` lists."""
+    """Return the trigger of an issue that was opened, reopened or assigned, which `start.events` lists."""
     issue = _demand(event.issue, "issue")
     if not inputs.agent:
         return Skip(reason=f"the event issues.{event.action} names no agent and the input agent is empty")
@@ -192,7 +192,8 @@ def _trigger_of_issue(event: EventPayload, inputs: Inputs, sender: User) -> Trig
 
 
 def _trigger_of_pull_request(event: EventPayload, inputs: Inputs, sender: User) -> Trigger | Skip:
-    """A pull request was opened, pushed to or marked as ready, which `start.events` lists."""
+    """Return the trigger of a pull request that was opened, pushed to or marked as ready, which `start.events`
+    lists."""
     pull = _demand(event.pull_request, "pull request")
     if not inputs.agent:
         return Skip(reason=f"the event pull_request.{event.action} names no agent and the input agent is empty")

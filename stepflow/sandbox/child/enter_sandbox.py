@@ -129,7 +129,7 @@ class SandboxConfig:
 
     Commands start in the `working_directory`. `write`, `read` and `devices` stay open under Landlock.
     `disabled_layers` names layers that are left out. `processes` is how many more than now the user may run. `broker`
-    is the descriptor by which the parent becomes the one who gives sockets, None when nobody does.
+    is the descriptor over which the sandbox asks the parent for sockets, None if the parent gives none.
     """
 
     checkout: str

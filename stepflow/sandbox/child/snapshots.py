@@ -103,7 +103,7 @@ class SnapshotState:
 
     @classmethod
     def read(cls, message: bytes) -> SnapshotState:
-        """Raises `ValueError` or `TypeError` for what is none."""
+        """Read the state from a message. Raises `ValueError` or `TypeError` for any other text."""
         state = cls(**json.loads(message))
         texts = (state.branch, state.commit, state.staged, *state.left_out.values())
         if not isinstance(state.left_out, dict) or not all(isinstance(text, str) for text in texts):

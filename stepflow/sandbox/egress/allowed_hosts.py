@@ -107,7 +107,7 @@ def normalize_host(host: str) -> str:
 
 
 def split_host_port(text: str, default: int | None) -> tuple[str, int]:
-    """Return the normalized host and the port. Raises `ValueError` for what is none."""
+    """Return the normalized host and the port. Raises `ValueError` for any other text."""
     parts = urlsplit(f"//{text}")
     host, port = normalize_host(parts.hostname or ""), parts.port or default
     if not host or not port or "@" in text or any(sign in text for sign in "/?#\\"):

@@ -119,7 +119,7 @@ class EgressProxy:
 
     @contextlib.contextmanager
     def uncounted(self) -> Iterator[None]:
-        """What is opened in the block is none of the tools' own asking."""
+        """Do not count what is opened inside the block: the tools did not ask for it."""
         self._counting = False
         try:
             yield
@@ -200,7 +200,7 @@ class EgressProxy:
         connection.add_done_callback(lambda _: ours.close())
 
     async def _serve(self, ours: socket.socket, *, counting: bool) -> None:
-        """One connection of a program."""
+        """Serve one connection of a program."""
         async with contextlib.AsyncExitStack() as ending:
             reader, writer = await asyncio.open_connection(sock=ours, limit=_HEAD_BYTES)
             ending.push_async_callback(_close, writer)
