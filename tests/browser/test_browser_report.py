@@ -208,17 +208,26 @@ def test_the_policy_stops_a_script_that_came_in_all_the_same(open_page: Open, pa
     assert sum("Content Security Policy" in words for words in opened.said) >= 3
 
 
-def interactive(opened: Opened) -> float:
-    """Milliseconds until the page was there."""
-    return opened.page.evaluate("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd")
+def cpu_seconds(opened: Opened) -> float:
+    """CPU time that Chromium's main thread takes to load the page again. Clocks on the wall depend on the machine's
+    other work."""
+    devtools = opened.page.context.new_cdp_session(opened.page)
+    devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def spent() -> float:
+        measured = devtools.send("Performance.getMetrics")["metrics"]
+        return next(metric["value"] for metric in measured if metric["name"] == "TaskDuration")
+
+    before = spent()
+    opened.page.reload(wait_until="load")
+    return spent() - before
 
 
-def test_a_run_of_ten_thousand_events_is_there_within_two_seconds(open_page: Open, page_text, long_page) -> None:
-    small = min(interactive(open_page(page_text)) for _ in range(3))
-    large = min(interactive(open_page(long_page)) for _ in range(3))
-    print(f"interactive after {small:.0f} ms with {len(ENTRIES)} events, {large:.0f} ms with 10,000")
-    assert large < 2000
-    assert large < small + 1500
+def test_a_page_of_ten_times_the_events_costs_ten_times_the_work(open_page: Open, long_page) -> None:
+    small = min(cpu_seconds(open_page(page_of(long_run(1_000), AGENT))) for _ in range(3))
+    large = min(cpu_seconds(open_page(long_page)) for _ in range(3))
+    print(f"CPU time to load: {small:.3f} s with 1,000 events, {large:.3f} s with 10,000")
+    assert 0 < large < 20 * small
 
 
 def test_a_line_of_a_megabyte_opens_and_keeps_its_place(open_page: Open) -> None:
