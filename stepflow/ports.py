@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stepflow.domain.agent.definition import Step
-from stepflow.domain.agent.validation import Validator
-from stepflow.domain.checkout import Closing, CommandRequest, CommandResult, GuardDiagnostics
+from stepflow.domain.checkout import CommandRequest, CommandResult, TreeState
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolSpec, ToolUse
 from stepflow.domain.event import Event
 from stepflow.domain.flow import Violation
@@ -54,23 +53,28 @@ class Tools(Protocol):
 
 
 class Commands(Protocol):
-    """Runs validators and command steps, where the tools run."""
+    """Runs the commands of steps, where the tools run."""
 
     def run_command(self, request: CommandRequest) -> CommandResult:
         """Run one process to its end or its timeout, and kill its whole process group then."""
         ...
 
 
-class Guards(Protocol):
-    """Checks what a validator depends on, independently of its own result."""
+class CheckTree(Commands, Protocol):
+    """The files of a closing, apart from those that tools work on. What a command changes does not stay, but for files
+    that git ignores."""
 
-    def closing(self) -> Closing:
-        """The workspace before the first validator of a closing."""
+    @property
+    def closing(self) -> TreeState:
+        """The workspace at the closing."""
         ...
 
-    def look_again(self, validator: Validator, *, passed: bool) -> GuardDiagnostics:
-        """What was changed under the validator that just ran, and what moved since the closing; what was hidden from it
-        only when it `passed`."""
+
+class Checks(Protocol):
+    """Where checks run."""
+
+    def opened(self) -> AbstractContextManager[CheckTree]:
+        """The files of the workspace as they are now. No tool may be used inside the block."""
         ...
 
 
@@ -81,7 +85,7 @@ class BoundaryRules(Protocol):
         """What the commits and the answer of a closing break; asked before its validators run."""
         ...
 
-    def judge_checked(self, closing: Closing) -> tuple[Violation, ...]:
+    def judge_checked(self, closing: TreeState) -> tuple[Violation, ...]:
         """What keeps validators that pass from speaking for the commits; asked after `judge_request` of the same
         closing."""
         ...
@@ -139,7 +143,7 @@ class Ports:
     model: Model
     tools: Tools
     commands: Commands
-    guards: Guards
+    checks: Checks
     schemas: Schemas
     journal: Journal
     clock: Clock

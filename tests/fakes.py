@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from stepflow.domain.agent.definition import Step
-from stepflow.domain.agent.validation import Validator
-from stepflow.domain.checkout import Closing, CommandRequest, CommandResult, GuardDiagnostics
+from stepflow.domain.checkout import CommandRequest, CommandResult, TreeState
 from stepflow.domain.conversation import (
     ModelFault,
     ModelRequest,
@@ -24,10 +23,10 @@ from stepflow.domain.conversation import (
 from stepflow.domain.event import Event
 from stepflow.domain.flow import Violation
 from stepflow.domain.json import JsonObject
-from stepflow.ports import Ports, SchemaFailure
+from stepflow.ports import Commands, Ports, SchemaFailure
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-CLOSING = Closing(commit="c" * 40, tree=EMPTY_TREE)
+CLOSING = TreeState(commit="c" * 40, tree=EMPTY_TREE)
 TURN_USAGE = Usage(input_tokens=100, output_tokens=10)
 
 
@@ -94,20 +93,18 @@ class TableCommands:
 
 
 @dataclass
-class TableGuards:
-    """Finds out what a table says about a validator; a list is answered in turn, the last of it forever."""
+class TableChecks:
+    """Checks whose commands a table answers, on the files of one closing."""
 
-    table: dict[str, list[GuardDiagnostics]] = field(default_factory=dict)
-    compared: list[tuple[str, bool]] = field(default_factory=list)
-    closes_at: Closing = CLOSING
+    commands: Commands
+    closing: TreeState = CLOSING
 
-    def closing(self) -> Closing:
-        return self.closes_at
+    @contextmanager
+    def opened(self) -> Iterator[TableChecks]:
+        yield self
 
-    def look_again(self, validator: Validator, *, passed: bool) -> GuardDiagnostics:
-        self.compared.append((validator.name, passed))
-        diagnostics = self.table.get(validator.name, [GuardDiagnostics()])
-        return diagnostics.pop(0) if len(diagnostics) > 1 else diagnostics[0]
+    def run_command(self, request: CommandRequest) -> CommandResult:
+        return self.commands.run_command(request)
 
 
 #: Seconds.
@@ -145,7 +142,7 @@ class ListedRules:
     def judge_request(self, step: Step, answer: JsonObject | None) -> tuple[Violation, ...]:
         return self.before.pop(0) if self.before else ()
 
-    def judge_checked(self, closing: Closing) -> tuple[Violation, ...]:
+    def judge_checked(self, closing: TreeState) -> tuple[Violation, ...]:
         return self.after.pop(0) if self.after else ()
 
 
@@ -202,9 +199,9 @@ def fake_ports(replies: Iterable[Reply], **parts: object) -> Ports:
         "model": PlayedModel(list(replies)),
         "tools": RecordingTools(),
         "commands": TableCommands(),
-        "guards": TableGuards(),
         "schemas": LoadedSchemas(),
         "journal": ListJournal(),
         "clock": StillClock(),
     }
-    return Ports(**{**usual, **parts})  # type: ignore[arg-type]
+    parts = {**usual, **parts}
+    return Ports(**{"checks": TableChecks(parts["commands"]), **parts})  # type: ignore[arg-type]

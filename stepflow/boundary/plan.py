@@ -271,12 +271,9 @@ class Planner:
 
     def _left_out(self) -> str:
         commits = self.commits or CommitsInfo(count=0)
-        left_out = {"Changed but not committed": commits.uncommitted, "Made by the checks": commits.created_by_checks}
-        named = {
-            what: name_some(code_span(name.replace("`", "")) for name in files) for what, files in left_out.items()
-        }
-        lines = [f"> {what}, so not part of this result: {names}." for what, names in named.items() if names]
-        return filter_text("\n".join(lines), self.plan.output_filter, limit=2_000)
+        names = name_some(code_span(name.replace("`", "")) for name in commits.uncommitted)
+        line = f"> Changed but not committed, so not part of this result: {names}." if names else ""
+        return filter_text(line, self.plan.output_filter, limit=2_000)
 
     def _guard_warnings(self) -> str:
         """Whatever the model says about its work, people see what the checks stood on."""

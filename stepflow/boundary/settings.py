@@ -83,12 +83,11 @@ class BoundarySettings:
 
 @dataclass(frozen=True, kw_only=True)
 class CommitsInfo:
-    """The commits that the workspace holds beyond the base: how many, files that were left uncommitted, files that the
-    validators made, and what is known about the validators that passed them."""
+    """The commits that the workspace holds beyond the base: how many, files that were left uncommitted, and what
+    is known about the validators that passed them."""
 
     count: int
     uncommitted: tuple[str, ...] = ()
-    created_by_checks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     Strict,
@@ -27,6 +28,7 @@ from stepflow.domain.agent.agent_settings import (
 from stepflow.domain.agent.validation import (
     PatternEntry,
     ValidatorEntry,
+    check_pattern,
 )
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import Dialect, Effort, FailureAction, Network, PermissionMode, StepKind
@@ -180,6 +182,8 @@ class AgentFile(FileModel):
     description: str
     guidance: Guidance | None = None
     skills: list[str] = Field(default_factory=list)
+    setup_reads: list[Annotated[str, AfterValidator(check_pattern)]] = Field(default_factory=list)
+    keep_for_checks: list[Annotated[str, AfterValidator(check_pattern)]] = Field(default_factory=list)
     mcp_servers: dict[str, McpServerEntry] = Field(default_factory=dict)
     parameters: dict[str, Parameter] = Field(default_factory=dict)
     started_by: Literal["anyone"] | None = None

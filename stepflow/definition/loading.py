@@ -309,6 +309,8 @@ class _AgentLoader:
             max_usd=runner.boundaries.max_usd,
             anyone_may_start=file.started_by is not None,
             github=runner.integrations.github,
+            setup_reads=tuple(file.setup_reads),
+            keep_for_checks=tuple(file.keep_for_checks),
             mcp_servers=self.locked.servers if self.locked else (),
         )
 

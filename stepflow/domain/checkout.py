@@ -4,7 +4,7 @@ fits on a page, and path globs."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stepflow.domain.proof import Proof, ProofSettings
@@ -14,15 +14,27 @@ from stepflow.domain.text import count
 
 @dataclass(frozen=True, kw_only=True)
 class TreeState:
-    """HEAD's commit and tree, empty if there is no HEAD (`problem` says why).
+    """The workspace at one moment. All fields are empty if there is no HEAD (`problem` says why). Ignored files do not
+    count. Of each kind of path the first 1000 are listed."""
 
-    `uncommitted` lists at most 1000 paths that differ from HEAD or are untracked. Ignored files are excluded.
-    """
-
-    commit: str
-    tree: str
-    uncommitted: tuple[str, ...] = ()
+    #: HEAD's commit; `tree` is its tree.
+    commit: str = ""
+    tree: str = ""
+    #: HEAD's branch; empty where it is detached.
+    branch: str = ""
+    #: Tracked paths that differ from HEAD.
+    changed: tuple[str, ...] = ()
+    #: Paths that no commit holds.
+    untracked: tuple[str, ...] = ()
+    #: What became of paths since the run began: `added`, `changed` or `removed`. Known only at a closing.
+    touched: Mapping[str, str] = field(default_factory=dict)
+    #: Why the state could not be determined.
     problem: str = ""
+
+    @property
+    def uncommitted(self) -> tuple[str, ...]:
+        """Return the paths that HEAD's commit does not have as they are."""
+        return (*self.changed, *self.untracked)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +73,10 @@ class BundleInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandRequest:
-    """Run `argv` in the working directory, without an extra shell. `timeout` is in seconds. If `checks` is set, HOME
-    and TMPDIR are first restored to what `setup` left there."""
+    """Run `argv` in the working directory, without an extra shell. `timeout` is in seconds."""
 
     argv: tuple[str, ...]
     timeout: float
-    checks: bool = False
     #: Run it on versions of the run's change instead, to prove that.
     proof: ProofSettings | None = None
     #: What it does, for people who wait; by default, they see the command.
@@ -85,8 +95,7 @@ class CommandResult:
     """The result of a process. `exit_code` is −1 if it timed out or could not start (`error` says which).
 
     `stdout` and `stderr` hold at most 1 MiB each, head and tail. `combined` holds the lines of both in the order they
-    were written, or is empty if the order is unknown. `seconds` is the process's duration. `restored` lists what was
-    reverted to its state after `setup` before a command with `checks`.
+    were written, or is empty if the order is unknown. `seconds` is the process's duration.
     """
 
     exit_code: int
@@ -96,7 +105,6 @@ class CommandResult:
     started: bool = True
     error: str = ""
     seconds: float = 0.0
-    restored: tuple[str, ...] = ()
     combined: str = ""
     #: The result of a request for a proof.
     proof: Proof | None = None
@@ -250,41 +258,6 @@ class SnapshotDiffs:
     run: StepDiff = StepDiff()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Closing:
-    """The workspace at a closing, before the first validator. All fields are empty if there is no repository."""
-
-    #: HEAD's commit; `tree` is its tree.
-    commit: str = ""
-    tree: str = ""
-    #: Tracked paths that differ from HEAD.
-    changed: tuple[str, ...] = ()
-    #: Paths that no commit holds.
-    untracked: tuple[str, ...] = ()
-    #: Untracked paths that the validators created.
-    created: tuple[str, ...] = ()
-    #: Why the state could not be determined.
-    problem: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GuardDiagnostics:
-    """Reasons to distrust a validator's result."""
-
-    #: Lines of `git status --porcelain` that were hidden from a validator that found the tree clean.
-    hidden: tuple[str, ...] = ()
-    #: Files that the validator depends on, with their changes since the run began.
-    changed: tuple[str, ...] = ()
-    #: HEAD and tracked paths that changed since the closing.
-    moved: tuple[str, ...] = ()
-    #: New untracked paths since the closing.
-    created: tuple[str, ...] = ()
-    #: Why it is unknown whether the validator saw everything.
-    problem: str = ""
-    #: Information for people only.
-    notes: tuple[str, ...] = ()
-
-
 def excludes_branch(name: str, branch: str) -> bool:
     """Return whether one branch name is a folder of the other, so that git cannot keep both."""
     return branch.startswith(f"{name}/") or name.startswith(f"{branch}/")
@@ -330,6 +303,12 @@ def path_expression(pattern: str) -> str:
     """Return a regular expression for a `.gitignore` pattern. A pattern without a slash before its end matches a name
     at any depth; any other matches a path from the root. A pattern that matches a folder matches everything in it."""
     return f"{glob_expression(_from_root(pattern).removesuffix('/**'))}(?:/.*)?"
+
+
+def fits_one_of(patterns: Iterable[str]) -> Callable[[str], bool]:
+    """Return the question whether a path fits one of these `.gitignore` patterns."""
+    expressions = [re.compile(path_expression(pattern), re.DOTALL) for pattern in patterns]
+    return lambda path: any(expression.fullmatch(path) for expression in expressions)
 
 
 def folders_before(pattern: str) -> list[str]:

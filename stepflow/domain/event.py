@@ -122,7 +122,7 @@ class BaseChecked(BaseCheck):
 @dataclass(frozen=True, kw_only=True)
 class ValidatorRan:
     """A validator ran at a closing. `action` is the response to a failure, None if the validator passed. `warnings` say
-    what was changed during the check or hidden from it. `restored` says which of HOME and TMPDIR was put back."""
+    which files that it depends on were changed since the run began."""
 
     iteration: int
     entry: str
@@ -138,7 +138,6 @@ class ValidatorRan:
     output_tail: str
     command: str = ""
     warnings: list[str] = field(default_factory=list)
-    restored: list[str] = field(default_factory=list)
     proof: Proof | None = None
     event: Literal["validator_ran"] = "validator_ran"
 
@@ -173,15 +172,13 @@ class FlowEnded:
 class WorkCollected:
     """The run's work in the workspace, collected after the last tool exited. `commits` counts commits on top of the
     base, and `tree` is the last one's, empty without any. `changes` is their diff, None if unknown. Files that are
-    `uncommitted` or `created_by_checks` are not pushed; `uncommitted` files also make the run not `validated`
-    (boundary.md §4)."""
+    `uncommitted` are not pushed, and make the run not `validated` (boundary.md §4)."""
 
     head_commit: str
     commits: int
     tree: str = ""
     changes: DiffStat | None = None
     uncommitted: list[str] = field(default_factory=list)
-    created_by_checks: list[str] = field(default_factory=list)
     event: Literal["work_collected"] = "work_collected"
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
-from stepflow.domain.checkout import Closing
+from stepflow.domain.checkout import TreeState
 from stepflow.domain.conversation import Remedy, RequestAdapted, Usage
 from stepflow.domain.effect import ApprovalAnswered
 from stepflow.domain.json import JsonObject, JsonValue, map_texts
@@ -129,7 +129,7 @@ class Done:
     validators checked, None without validators."""
 
     validated: bool
-    closing: Closing | None = None
+    closing: TreeState | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +160,7 @@ class FlowResult:
     #: True only if every validator passed at the last closing.
     validated: bool = False
     #: The state that the validators checked; nothing else may be pushed (boundary.md §4).
-    closing: Closing | None = None
+    closing: TreeState | None = None
 
 
 _NONE: Mapping[str, Any] = MappingProxyType({})

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged, Rung
 from stepflow.domain.agent.definition import AgentDefinition, Step
-from stepflow.domain.checkout import Closing
+from stepflow.domain.checkout import TreeState
 from stepflow.domain.conversation import ModelRequest
 from stepflow.domain.effect import LONGEST_PLAN, MOST_PLAN_LINES, ApprovalAnswered, ApprovalAsked, plan_text
 from stepflow.domain.event import Event, FlowEnded, Noted
@@ -118,7 +118,7 @@ class FlowContext:
         *,
         where: Stage,
         validated: bool = False,
-        closing: Closing | None = None,
+        closing: TreeState | None = None,
     ) -> FlowResult:
         """Record the end of the flow and return its result."""
         state = self.state

@@ -4,7 +4,7 @@ something is missing, names it: a program, the project itself, or a package that
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -17,7 +17,7 @@ from stepflow.domain.agent.validation import (
     SuccessRule,
     Validator,
 )
-from stepflow.domain.checkout import CommandRequest, CommandResult, GuardDiagnostics
+from stepflow.domain.checkout import CommandRequest, CommandResult, TreeState, fits_one_of
 from stepflow.domain.event import BaseChecked, ValidatorRan
 from stepflow.domain.flow import Done, NotDone, Stop, ValidatorFailure, Verdict
 from stepflow.domain.proof import TESTS_PLACEHOLDER
@@ -26,7 +26,7 @@ from stepflow.domain.words import FailureAction, Outcome
 from stepflow.engine.extract import extract
 from stepflow.engine.gate import SECONDS, PatternTooSlow, Search
 from stepflow.errors import BaseCheckError, InputError
-from stepflow.ports import Commands, Guards
+from stepflow.ports import Checks, Commands
 
 #: Exit codes of a shell that could not run the command, and what a person should do then.
 NOT_RUNNABLE = {
@@ -103,10 +103,6 @@ def error_text(result: CommandResult) -> str:
 
 
 NO_PERMISSION = ("EACCES", "Permission denied")
-LEAVE_AS_IT_IS = (
-    "commit what it writes, or keep it from writing (for example by `npm ci`, or by an option such as `--locked` or "
-    "`--check`)"
-)
 #: How many characters of a validator's output the journal keeps.
 TAIL = 4000
 #: How many characters of its most telling line a reason shows.
@@ -119,44 +115,35 @@ def judge_completion(
     iteration: int,
     failures: int,
     root: str,
-    commands: Commands,
-    guards: Guards,
+    checks: Checks,
     record: Callable[[ValidatorRan], None],
 ) -> Verdict:
     """Run the entry's validators; the first that fails decides, except under `skip`. `failures` counts earlier
     attempts."""
-    skipped, closing = False, guards.closing()
-    for condition in entry.conditions:
-        validator, command = condition.validator, validator_command(condition)
-        result = commands.run_command(replace(build_request(command, validator), proof=validator.proof))
-        passed = has_passed(validator.success, result)
-        diagnostics = guards.look_again(validator, passed=passed)
-        run = ConditionRun(entry=entry, validator=validator, attempt=failures + 1, result=result, passed=passed)
-        run = _apply_guards(run, diagnostics)
-        action = None if passed and not run.faults else _choose_action(run)
-        record(_build_event(run, command, iteration, action))
-        closing = replace(closing, created=diagnostics.created, problem=closing.problem or diagnostics.problem)
-        if diagnostics.moved and (passed or action is FailureAction.SKIP):
-            return Stop(
-                outcome=Outcome.REFUSED,
-                reason=f'what was to be pushed changed while validator "{validator.name}" ran: '
-                f"{name_some(diagnostics.moved)}. Checks must leave tracked files and HEAD as they are.",
-            )
-        match action:
-            case None:
-                continue
-            case FailureAction.SKIP:
-                skipped = True
-            case FailureAction.RETRY:
-                return NotDone(failure=_build_failure(run, root, commands))
-            case FailureAction.ABORT:
-                return Stop(outcome=Outcome.VALIDATION_FAILED, reason=_describe_end(run))
-            case _:
-                assert_never(action)
-    if closing.problem:
-        reason = f"it cannot be shown that the checks saw what would be pushed: {closing.problem}"
-        return Stop(outcome=Outcome.REFUSED, reason=reason)
-    return Done(validated=not skipped, closing=closing)
+    skipped = False
+    with checks.opened() as tree:
+        for condition in entry.conditions:
+            validator, command = condition.validator, validator_command(condition)
+            result = tree.run_command(replace(build_request(command, validator), proof=validator.proof))
+            passed = not tree.closing.problem and has_passed(validator.success, result)
+            run = ConditionRun(entry=entry, validator=validator, attempt=failures + 1, result=result, passed=passed)
+            run = _apply_guards(run, tree.closing)
+            action = None if passed and not run.faults else _choose_action(run)
+            record(_build_event(run, command, iteration, action))
+            match action:
+                case None:
+                    continue
+                case FailureAction.SKIP:
+                    skipped = True
+                case FailureAction.RETRY:
+                    return NotDone(failure=_build_failure(run, root, tree))
+                case FailureAction.ABORT:
+                    return Stop(outcome=Outcome.VALIDATION_FAILED, reason=_describe_end(run))
+                case _:
+                    assert_never(action)
+    if problem := tree.closing.problem:
+        return Stop(outcome=Outcome.REFUSED, reason=f"what would be pushed cannot be checked: {problem}")
+    return Done(validated=not skipped, closing=tree.closing)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,9 +156,9 @@ class ConditionRun:
     result: CommandResult
     #: The result alone passes. Any of the `faults` fails the validator all the same.
     passed: bool
-    #: What the guards found that fails the validator.
+    #: Guarded changes that fail the validator.
     faults: tuple[str, ...] = ()
-    #: What the guards found, for people.
+    #: Guarded changes, for people.
     warnings: tuple[str, ...] = ()
 
 
@@ -183,12 +170,13 @@ def validator_command(condition: Condition) -> str:
 
 def build_request(command: str, validator: Validator) -> CommandRequest:
     """Return the request to run a validator's command in a shell."""
-    return CommandRequest(argv=("sh", "-c", command), timeout=validator.timeout, checks=True)
+    return CommandRequest(argv=("sh", "-c", command), timeout=validator.timeout)
 
 
 def has_passed(rule: SuccessRule, result: CommandResult) -> bool:
-    """Return whether a result meets `successWhen`. A command that timed out or did not start never does."""
-    if result.timed_out or not result.started:
+    """Return whether a result meets `successWhen`. A command that timed out, did not start, or was ended by a signal
+    never does."""
+    if result.timed_out or not result.started or result.exit_code < 0:
         return False
     match rule:
         case OutputEmpty():
@@ -309,7 +297,6 @@ def _build_event(run: ConditionRun, command: str, iteration: int, action: Failur
         recoverable=action is None or not _is_final(run),
         seconds=result.seconds,
         warnings=list(run.warnings),
-        restored=list(result.restored),
         output_tail=output_tail(result),
         proof=result.proof,
     )
@@ -323,113 +310,66 @@ def output_tail(result: CommandResult) -> str:
 
 
 PUT_BACK = "files this validator depends on were changed; put them back as they were when the run began"
-HIDDEN = (
-    "the validator found the tree clean, but these files are only hidden from git: by .git/info/exclude, git's "
-    "configuration, flags in the index, or a .gitignore or .gitattributes that is not committed. Commit "
-    "them or remove them, and take back what hides them; a file that goes through a git filter has to stay as it was"
-)
 
 
-def _apply_guards(run: ConditionRun, diagnostics: GuardDiagnostics) -> ConditionRun:
-    """Add what the guards found to a run. Hidden files fail a validator, and so does a git that cannot list them;
-    changed files do only with `guard: block`."""
-    result, faults, warnings = run.result, [], list(diagnostics.notes)
-    words = [result.error] if result.error else []
-    if diagnostics.changed:
-        changed = f"were changed: {name_some(diagnostics.changed)}"
-        warnings.append(f"files this validator depends on {changed}")
-        if run.validator.guard_blocks:
-            faults.append(f"files it depends on {changed}")
-            words.append("\n".join((f"{PUT_BACK}:", *diagnostics.changed)))
-    if diagnostics.problem:
-        warnings.append(diagnostics.problem)
-        faults.append(diagnostics.problem)
-        words.append(f"{diagnostics.problem}.")
-    if diagnostics.hidden:
-        warnings.append(f"files were hidden from git: {name_some(diagnostics.hidden)}")
-        faults.append("files are hidden from git")
-        words.append(f"{HIDDEN}:")
-        hidden = "".join(f"{line}\n" for line in diagnostics.hidden)
-        result = replace(result, stdout=hidden, stderr="", combined=hidden)
-    result = replace(result, error="\n".join(words))
-    return replace(run, result=result, faults=tuple(faults), warnings=tuple(warnings))
+def _apply_guards(run: ConditionRun, closing: TreeState) -> ConditionRun:
+    """Add which files that a validator depends on were changed since the run began. They fail it only with
+    `guard: block`."""
+    is_guarded = fits_one_of(run.validator.guards)
+    changed = tuple(f"{path} ({state})" for path, state in closing.touched.items() if is_guarded(path))
+    if not changed:
+        return run
+    named, words = f"were changed: {name_some(changed)}", run.result.error
+    faults: tuple[str, ...] = ()
+    if run.validator.guard_blocks:
+        faults = (f"files it depends on {named}",)
+        words = "\n".join(filter(None, (words, f"{PUT_BACK}:", *changed)))
+    warnings = (f"files this validator depends on {named}",)
+    return replace(run, result=replace(run.result, error=words), faults=faults, warnings=warnings)
 
 
 def run_on_base(
-    agent: AgentDefinition, commands: Commands, guards: Guards, *, known: Container[str] = ()
-) -> Iterator[BaseChecked]:
+    agent: AgentDefinition,
+    checks: Checks,
+    record: Callable[[BaseChecked], object],
+    *,
+    known: Container[str] = (),
+) -> None:
     """Run each validator of the agent once before the first model call, so that one that cannot run, or already fails,
     is known before a token is spent (input `base-checks`). Validators with `known` commands are skipped. There is no
     change to prove yet: the command of a proof only shows whether it can run, and is not reported.
 
-    Raises `InputError` if the program of one is missing or cannot be started, if the project is not installed, or if
-    the check itself changes tracked files: no closing can pass it, since the checks must see what is pushed. One that
-    fails and repairs files, such as a formatter, may pass once the agent has committed what it writes. So may one that
-    leaves files after which a check for a clean tree fails, once git ignores them. Both are reported as failing.
+    Raises `InputError` if the program of one is missing or cannot be started, or if the project is not installed.
     """
     entries = [step.validation for step in agent.steps.values() if step.validation]
     every = [each for entry in entries for each in entry.conditions]
     # Where a proof and a check have the same command, the check is run and reported.
     every.sort(key=lambda each: each.validator.proof is None)
-    conditions = {_base_command(each): each for each in every}
-    for command, condition in conditions.items():
-        if command in known:
-            continue
-        guards.closing()
-        validator = condition.validator
-        result = commands.run_command(build_request(command, validator))
-        passed = has_passed(validator.success, result)
-        if not passed and (missing := find_missing_program(result) or find_uninstalled(result, commands)):
-            raise InputError(
-                f'The check "{validator.name}" cannot run: {missing}. Its command is `{command}`.',
-                hint="Install what is missing (in a workflow with the inputs setup or apt-packages) or correct the "
-                "command. If the agent itself is to create it, set base-checks to skip.",
-            )
-        diagnostics = guards.look_again(validator, passed=passed)
-        if validator.proof:
-            continue
-        notes = list[str]()
-        if moved := diagnostics.moved:
-            if passed or _changes_again(condition, command, commands, guards):
+    conditions = {command: each for each in every if (command := _base_command(each)) not in known}
+    if not conditions:
+        return
+    with checks.opened() as tree:
+        for command, condition in conditions.items():
+            validator = condition.validator
+            result = tree.run_command(build_request(command, validator))
+            passed = has_passed(validator.success, result)
+            if not passed and (missing := find_missing_program(result) or find_uninstalled(result, tree)):
                 raise InputError(
-                    f'The check "{validator.name}" changes files that git tracks: {name_some(moved)}. '
-                    "No run can complete with it, since the checks must see what is pushed. "
-                    f"Its command is `{command}`.",
-                    hint=f"To pass, {LEAVE_AS_IT_IS}. If the agent itself is to change that, set base-checks to skip.",
+                    f'The check "{validator.name}" cannot run: {missing}. Its command is `{command}`.',
+                    hint="Install what is missing (in a workflow with the inputs setup or apt-packages) or correct the "
+                    "command. If the agent itself is to create it, set base-checks to skip.",
                 )
-            notes.append(f"This check changes files that git tracks: {name_some(moved)}. To pass, {LEAVE_AS_IT_IS}.")
-        if diagnostics.created and (after := _clean_tree_check_after(validator, entries)):
-            notes.append(
-                f"This check leaves files that git does not ignore: {name_some(diagnostics.created)}. "
-                f'"{after}" fails after it: name them in .gitignore and commit that.'
-            )
-        yield BaseChecked(
-            name=validator.name,
-            command=command,
-            passed=passed and not notes,
-            exit_code=result.exit_code,
-            seconds=result.seconds,
-            output_tail="\n".join(filter(None, (output_tail(result), *notes))),
-        )
-
-
-def _changes_again(condition: Condition, command: str, commands: Commands, guards: Guards) -> bool:
-    """Return whether a check that has changed tracked files changes them again when it meets what it has written."""
-    guards.closing()
-    result = commands.run_command(build_request(command, condition.validator))
-    passed = has_passed(condition.validator.success, result)
-    return bool(guards.look_again(condition.validator, passed=passed).moved)
-
-
-def _clean_tree_check_after(validator: Validator, entries: Iterable[ValidationEntry]) -> str:
-    """Return the name of a check for a clean tree that runs after this validator at a closing; empty if none does."""
-    for entry in entries:
-        validators = [condition.validator for condition in entry.conditions]
-        if validator in validators:
-            later = validators[validators.index(validator) + 1 :]
-            if name := next((each.name for each in later if each.clean_tree), ""):
-                return name
-    return ""
+            if not validator.proof:
+                record(
+                    BaseChecked(
+                        name=validator.name,
+                        command=command,
+                        passed=passed,
+                        exit_code=result.exit_code,
+                        seconds=result.seconds,
+                        output_tail=output_tail(result),
+                    )
+                )
 
 
 def _base_command(condition: Condition) -> str:

@@ -14,7 +14,7 @@ from typing import assert_never
 
 from stepflow.domain.agent.agent_settings import ClimbCause
 from stepflow.domain.agent.definition import AgentDefinition, Branch, Step, Target, Transition, ValidationEntry
-from stepflow.domain.checkout import Closing
+from stepflow.domain.checkout import TreeState
 from stepflow.domain.event import CompletionJudged, Routed, ValidatorRan
 from stepflow.domain.flow import (
     Close,
@@ -217,8 +217,7 @@ def _judge_closing(context: FlowContext, step: Step, answer: JsonObject | None) 
         iteration=context.state.iteration,
         failures=context.state.attempts.get(entry.id, 0),
         root=context.facts.root,
-        commands=context.ports.commands,
-        guards=context.ports.guards,
+        checks=context.ports.checks,
         record=context.record,
     )
     if isinstance(verdict, Done) and verdict.closing:
@@ -240,7 +239,7 @@ def _build_rules_entry(step: Step) -> ValidationEntry:
     return replace(entry, action=action, max_attempts=step_entry.max_attempts)
 
 
-def _find_differing(closing: Closing) -> tuple[Violation, ...]:
+def _find_differing(closing: TreeState) -> tuple[Violation, ...]:
     """Return a violation if the validators saw tracked files that differ from the commit."""
     if not closing.changed:
         return ()

@@ -55,6 +55,7 @@ from stepflow.run.request import (
 )
 from stepflow.run.start.inputs import BoundaryMode, Inputs
 from stepflow.run.workspace import open_toolbox, open_workspace, outside_of, toolbox_in_copy
+from stepflow.sandbox.check_tree import COPIES, CheckTrees
 from stepflow.sandbox.isolation import Layer, ToolboxOptions
 from stepflow.sandbox.selftest import Canary, try_canaries
 from stepflow.sandbox.workspace import make_empty_workspace, temporary_folder
@@ -323,10 +324,12 @@ def sandbox_checks(request: RunRequest, cancellation: Cancellation) -> tuple[Pre
 
 
 def _room(request: RunRequest) -> Iterator[PreflightCheck]:
-    """Check whether the files of the checkout can be copied into a workspace."""
+    """Check whether the files of the checkout can be copied: into a workspace, and for its checks."""
     with temporary_folder(request.root) as place:
-        needed, free = request.copied_files.size, shutil.disk_usage(place).free
-        said = f"the files take {mebibytes(needed)}, and {mebibytes(free)} are free in {place.parent}"
+        size, free = request.copied_files.size, shutil.disk_usage(place).free
+        needed = COPIES * size
+        copies = f"{COPIES} copies of the files, of {mebibytes(size)} each"
+        said = f"a run needs {copies}, and {mebibytes(free)} are free in {place.parent}"
     if needed < free:
         yield ok("workspace", said)
     else:
@@ -356,10 +359,13 @@ def _base(
     request: RunRequest, agent: AgentDefinition, cancellation: Cancellation, note: Callable[[str], None]
 ) -> Iterator[PreflightCheck]:
     """Run the agent's checks on the current files, in a workspace."""
+    rows: list[PreflightCheck] = []
     with toolbox_in_copy(request, cancellation, note) as toolbox:
-        guards = toolbox.guards(agent.validators)
-        yield from [_base_row(check, request.inputs.base_checks) for check in run_on_base(agent, toolbox, guards)]
+        with CheckTrees(toolbox, toolbox.checkout, base=toolbox.tree().commit, waiting=cancellation.waiting) as checks:
+            mode = request.inputs.base_checks
+            run_on_base(agent, checks, lambda check: rows.append(_base_row(check, mode)))
         refused = [each for each in toolbox.egress.requests() if each.refused] if toolbox.egress else []
+    yield from rows
     if refused:
         yield warning("hosts", f"`setup` and checks were refused some: {describe_hosts(refused)}")
 

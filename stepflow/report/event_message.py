@@ -10,7 +10,7 @@ from stepflow.domain.connection import HostsRequested
 from stepflow.domain.effect import ApprovalAnswered, ApprovalAsked, SuggestionsTried, describe_results
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import ImagesRead, describe_unseen
-from stepflow.domain.text import TextRemoved, count, count_kinds, name_some
+from stepflow.domain.text import TextRemoved, count, count_kinds
 from stepflow.report.safe_text import (
     Line,
     Tone,
@@ -200,9 +200,6 @@ def _check_facts(event: events.BaseChecked | events.ValidatorRan) -> tuple[str, 
 
 def _describe_validator(event: events.ValidatorRan) -> EventMessage:
     tone = Tone.GOOD if event.passed else Tone.BAD
-    guarded = [(Tone.WARNING, text) for text in event.warnings]
-    if event.restored:
-        guarded.insert(0, (Tone.PLAIN, f"put back as setup left it: {name_some(event.restored)}"))
     state = ""
     if not event.passed:
         tries = f", attempt {event.attempt} of {event.max_attempts}" if event.recoverable else " for good"
@@ -214,11 +211,10 @@ def _describe_validator(event: events.ValidatorRan) -> EventMessage:
         more_facts=(event.pattern,),
         parts=(
             Part("Warnings", "\n".join(event.warnings)),
-            Part("Put back as setup left it", "\n".join(event.restored)),
             Part("Output", event.output_tail),
         ),
         below=(
-            *(line(tone, f"guard: {one_line(text, 300)}") for tone, text in guarded),
+            *(line(Tone.WARNING, f"guard: {one_line(text, 300)}") for text in event.warnings),
             *(() if event.passed else quote_lines(telling_lines(event.output_tail, TAIL_SHOWN))),
         ),
     )
@@ -260,19 +256,12 @@ def _describe_approval(event: ApprovalAsked | ApprovalAnswered) -> EventMessage:
 
 def _describe_work(event: events.WorkCollected) -> EventMessage:
     left = f"not committed, so it stays here: {one_line(', '.join(event.uncommitted))}"
-    made = f"made by the checks, so it stays here: {one_line(name_some(event.created_by_checks))}"
     return EventMessage(
         title=f"commits of this run: {event.commits}",
         tone=Tone.WARNING if event.uncommitted else Tone.PLAIN,
         more_facts=(event.head_commit[:12], describe_changes(event.changes)),
-        parts=(
-            Part("Not committed", "\n".join(event.uncommitted)),
-            Part("Made by the checks", "\n".join(event.created_by_checks)),
-        ),
-        below=(
-            *((line(Tone.PLAIN, made),) if event.created_by_checks else ()),
-            *((line(Tone.WARNING, left),) if event.uncommitted else ()),
-        ),
+        parts=(Part("Not committed", "\n".join(event.uncommitted)),),
+        below=(line(Tone.WARNING, left),) if event.uncommitted else (),
     )
 
 

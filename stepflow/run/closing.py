@@ -24,7 +24,7 @@ from stepflow.boundary.plan import plan_effects
 from stepflow.boundary.review import find_suggestions, requested_review
 from stepflow.boundary.settings import CommitsInfo, Plan
 from stepflow.domain.agent.definition import Condition, Step
-from stepflow.domain.checkout import Closing
+from stepflow.domain.checkout import TreeState
 from stepflow.domain.effect import PushBranch, Suggestion, SuggestionResults, SuggestionsTried, TriedSuggestion
 from stepflow.domain.flow import FlowResult, Violation
 from stepflow.domain.json import JsonObject
@@ -221,7 +221,7 @@ class ClosingRules:
         redact = self._run.request.redactor
         return tuple(replace(each, message=redact(each.message)) for each in violations)
 
-    def judge_checked(self, closing: Closing) -> tuple[Violation, ...]:
+    def judge_checked(self, closing: TreeState) -> tuple[Violation, ...]:
         """Return a violation if the checks ran while there were files that would not be pushed."""
         return (uncommitted_files(closing.untracked),) if self._pushes and closing.untracked else ()
 

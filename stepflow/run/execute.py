@@ -5,14 +5,14 @@ from __future__ import annotations
 import secrets
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 from stepflow.boundary.settings import KEPT_IN_BUNDLE
 from stepflow.domain import event as events
 from stepflow.domain.agent.definition import AgentDefinition, guidance_files
-from stepflow.domain.checkout import TreeState
+from stepflow.domain.checkout import CommandResult, TreeState
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
 from stepflow.domain.effect import ApprovalAnswered, EffectKind, EffectStatus
 from stepflow.domain.flow import FlowResult, RunState, advance, fold
@@ -26,6 +26,7 @@ from stepflow.journal import Fanout, JournalFile
 from stepflow.model.anthropic_model import AnthropicModel
 from stepflow.model.scenario import RecordingModel
 from stepflow.ports import Clock, Commands, Journal, Model, Ports, Tools
+from stepflow.run.checks import CommandChecks, RunChecks
 from stepflow.run.clock import Cancellation, InterruptibleModel, TimelyCommands, TimelyTools
 from stepflow.run.closing import ClosingRules, try_suggestions
 from stepflow.run.ending import Ending, ending_of, is_bug, make_folder, remove_reports, write_reports
@@ -33,7 +34,6 @@ from stepflow.run.finish import Run, collect_work, finish_run, report_run_failur
 from stepflow.run.issue import removal_event
 from stepflow.run.prepare import Prepared, describe_connections
 from stepflow.run.progress import ProgressComment
-from stepflow.run.proof import ProvingCommands
 from stepflow.run.recorded import JOURNAL, RunSnapshots, replay
 from stepflow.run.request import toolbox_options
 from stepflow.run.resume import move_aside
@@ -46,10 +46,11 @@ from stepflow.run.workspace import (
     open_tools,
     outside_of,
     set_up,
+    setup_command,
 )
 from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.check_tree import CheckTrees
 from stepflow.sandbox.isolation import ToolboxOptions
-from stepflow.sandbox.questions import NoGuards
 
 #: Paths that a message names, and their length in characters.
 MOST_NAMED = 5
@@ -99,6 +100,7 @@ def _work_in_sandbox(run: Run) -> tuple[Run, FlowResult]:
         open_tools(
             toolbox, run.prepared.agent.mcp_servers, run.cancellation, deadline=run.deadline, request=request
         ) as tools,
+        ExitStack() as opened,
     ):
         tree = toolbox.tree()
         base_commit = resumed_run.started.base_commit if resumed_run else tree.commit
@@ -112,8 +114,8 @@ def _work_in_sandbox(run: Run) -> tuple[Run, FlowResult]:
                     hint="Commit or stash them, leave out --in-place so that the run works without them, or add "
                     "--allow-dirty.",
                 )
-        ports, snapshotter = _set_up(run, toolbox, tools, tree)
-        state = _check_base(run, state, ports, snapshotter)
+        ports, snapshotter = _set_up(run, toolbox, tools, tree, opened)
+        state = _check_base(run, state, ports)
         result = run_flow(run.prepared.agent, run.facts, _ports_of_flow(run, ports, snapshotter), state)
         work = collect_work(run, toolbox, result.closing)
     return replace(run, work=work), result
@@ -167,9 +169,12 @@ def _first_names(names: Sequence[str]) -> Sequence[str]:
     return names[: next(fitting, 1)]
 
 
-def _set_up(run: Run, toolbox: Toolbox, tools: Tools, tree: TreeState) -> tuple[Ports, Snapshotter | None]:
+def _set_up(
+    run: Run, toolbox: Toolbox, tools: Tools, tree: TreeState, opened: ExitStack
+) -> tuple[Ports, Snapshotter | None]:
     """Set up the workspace, which is still this `tree`, and take its first snapshots; a resumed run restores its last
-    one. Returns the ports, and the snapshotter, which is None for a caller's run, since that cannot be resumed."""
+    one. Returns the ports, and the snapshotter, which is None for a caller's run, since that cannot be resumed. What is
+    `opened` is closed at the end of the run."""
     request, resumed_run, base_commit = run.request, run.resumed_run, run.facts.base_commit
     recorded = resumed_run.snapshots if resumed_run else RunSnapshots()
     snapshots = Snapshots(toolbox, request.folder, base=base_commit, secrets=request.secrets(), redact=request.redactor)
@@ -182,26 +187,51 @@ def _set_up(run: Run, toolbox: Toolbox, tools: Tools, tree: TreeState) -> tuple[
     set_up(commands, request, run.journal)
     if request.inputs.setup and not resumed_run:
         _warn_of_uncommitted("After setup", toolbox.tree(), run.journal)
-    # The guards must remember the tree from before any tool ran.
-    ports = _make_ports(run, tools, toolbox, toolbox)
+    # Checks stand on the tree from before any tool ran.
+    ports = _with_checks(run, _make_ports(run, tools, toolbox, toolbox), toolbox, opened)
     if snapshotter:
         snapshotter.after_setup(recorded)
     return ports, snapshotter
 
 
+def _with_checks(run: Run, ports: Ports, toolbox: Toolbox, opened: ExitStack) -> Ports:
+    """Let the checks run in a tree of their own if the agent has any, the caller does not run them, and there is a
+    commit: from a folder without one nothing can be pushed."""
+    prepared, request, base = run.prepared, run.request, run.facts.base_commit
+    if prepared.commands or not (prepared.agent.validators and base):
+        return ports
+    trees = CheckTrees(
+        toolbox,
+        request.base_repository,
+        base=base,
+        setup=_setup_of_checks(run),
+        setup_reads=prepared.agent.setup_reads,
+        keep=prepared.agent.keep_for_checks,
+        waiting=run.cancellation.waiting,
+        note=lambda message: run.note("info", message),
+    )
+    return replace(ports, checks=RunChecks(trees=opened.enter_context(trees), run=run))
+
+
+def _setup_of_checks(run: Run) -> Callable[[Commands], CommandResult] | None:
+    """Return what runs `setup` once more by other commands, within the run's time; None without any."""
+    command, redact = setup_command(run.request), run.request.redactor
+    if command is None:
+        return None
+    return lambda commands: TimelyCommands(commands=commands, deadline=run.deadline, redact=redact).run_command(command)
+
+
 def _make_ports(run: Run, tools: Tools, commands: Commands, toolbox: Toolbox | None = None) -> Ports:
     """Make the flow's ports. Tools and commands of the caller take precedence over the sandbox's."""
     prepared, deadline = run.prepared, run.deadline
-    commands = prepared.commands or commands
-    if any(each.proof for each in prepared.agent.validators):
-        commands = ProvingCommands(commands=commands, run=run, toolbox=toolbox)
+    commands = TimelyCommands(commands=prepared.commands or commands, deadline=deadline, redact=run.request.redactor)
     return Ports(
         model=prepared.model,
         tools=TimelyTools(
             tools=prepared.tools or tools, deadline=deadline, default_timeout=ToolboxOptions.bash_timeout
         ),
-        commands=TimelyCommands(commands=commands, deadline=deadline, redact=run.request.redactor),
-        guards=toolbox.guards(prepared.agent.validators) if toolbox and not prepared.commands else NoGuards(),
+        commands=commands,
+        checks=CommandChecks(commands=commands),
         schemas=prepared.schemas,
         journal=run.journal,
         clock=deadline.clock,
@@ -222,24 +252,23 @@ def _ports_of_flow(run: Run, ports: Ports, snapshotter: Snapshotter | None = Non
     return replace(ports, model=InterruptibleModel(ports.model, run.cancellation))
 
 
-def _check_base(run: Run, state: RunState, ports: Ports, snapshotter: Snapshotter | None) -> RunState:
-    """Run the validators before the first call of the model, restore the tree after each, and return the state with
-    their results. A resumed run only runs those without a result.
+def _check_base(run: Run, state: RunState, ports: Ports) -> RunState:
+    """Run the validators before the first call of the model, and return the state with their results. A resumed run
+    only runs those without a result.
 
     Raises `InputError` for a validator that cannot run, and `BaseCheckError` for one that fails with
     `base-checks: require`.
     """
     mode = run.request.inputs.base_checks
-    if snapshotter is None or mode is BaseChecks.SKIP or state.iteration:
+    if run.finish or mode is BaseChecks.SKIP or state.iteration:
         return state
-    if not snapshotter.holds:
-        run.note("warning", "[Base] the checks were not run: the tree could not be restored afterwards")
-        return state
-    for check in run_on_base(run.prepared.agent, ports.commands, ports.guards, known=state.base_checks):
+
+    def record(check: events.BaseChecked) -> None:
+        nonlocal state
         run.journal.append(check)
         state = advance(state, check)
-        ports.tools.end_step()
-        snapshotter.put_back()
+
+    run_on_base(run.prepared.agent, ports.checks, record, known=state.base_checks)
     if mode is BaseChecks.REQUIRE:
         require_passing(state.base_checks.values())
     return state

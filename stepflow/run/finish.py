@@ -26,7 +26,7 @@ from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.plan import plan_effects
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES, WORK_IS_KEPT, CommitsInfo, Plan, unfinished_branch
 from stepflow.domain.agent.agent_settings import GitHubSettings
-from stepflow.domain.checkout import BundleInfo, Closing
+from stepflow.domain.checkout import BundleInfo, TreeState
 from stepflow.domain.connection import is_loopback
 from stepflow.domain.effect import PushBranch, Receipt, SuggestionResults, describe_effect, text_of
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, IssueCostSummed, Noted, WorkCollected
@@ -63,7 +63,7 @@ class Work:
     #: Number of commits.
     commits: int = 0
     #: The last commit, with the files that no commit has.
-    closing: Closing = field(default_factory=Closing)
+    closing: TreeState = field(default_factory=TreeState)
     #: Whether the validators ran on this commit.
     is_checked: bool = False
     #: The file that contains the commits; None without any.
@@ -127,13 +127,12 @@ def cost_so_far(request: RunRequest) -> Spent:
     return Spent(usd=state.cost_usd, at_least=state.unpriced)
 
 
-def collect_work(run: Run, toolbox: Toolbox, closing: Closing | None) -> Work:
+def collect_work(run: Run, toolbox: Toolbox, closing: TreeState | None) -> Work:
     """Take the commits out of the workspace, after everything in it was stopped: up to the commit of the `closing` that
     the validators checked, or without validators up to HEAD."""
     toolbox.end_step()
     if closing is None or not closing.commit:
-        tree = toolbox.tree()
-        closing, is_checked = Closing(commit=tree.commit, tree=tree.tree, untracked=tree.uncommitted), False
+        closing, is_checked = toolbox.tree(), False
     else:
         is_checked = True
     path = run.request.folder / "work.bundle"
@@ -168,8 +167,7 @@ def collect_work(run: Run, toolbox: Toolbox, closing: Closing | None) -> Work:
             commits=commits,
             tree=closing.tree if bundle else "",
             changes=bundle.changes if bundle else None,
-            uncommitted=list(closing.untracked),
-            created_by_checks=list(closing.created),
+            uncommitted=list(closing.uncommitted),
         )
     )
     kept = path if bundle else None
@@ -323,8 +321,7 @@ def _plan(run: Run, result: FlowResult, ending: Ending) -> Plan:
         verified=verification(report, run_url=prepared.request.job_url),
         commits=CommitsInfo(
             count=work.commits,
-            uncommitted=work.closing.untracked,
-            created_by_checks=work.closing.created,
+            uncommitted=work.closing.uncommitted,
             warnings=guard_warnings(report),
         ),
         redactor=run.request.redactor,

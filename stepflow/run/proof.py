@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.proof import TESTS_PLACEHOLDER, ChangeTrees, Proof, ProofSettings, ProofVerdict, TrialLimits
@@ -22,7 +21,7 @@ from stepflow.errors import BoundaryError, InputError, IsolationError
 from stepflow.ports import Clock, Commands
 from stepflow.report.proof import correction
 from stepflow.run.clock import COMPLETION_GRACE, Cancellation, Deadline, SystemClock, TimelyCommands
-from stepflow.run.finish import Run, stream_commits
+from stepflow.run.finish import Run
 from stepflow.run.request import RunRequest, toolbox_options
 from stepflow.run.workspace import copy_checkout, open_toolbox, options_at_root, request_in_copy, setup_command
 from stepflow.sandbox.box import Toolbox
@@ -237,13 +236,13 @@ class _Running:
 
 @dataclass(frozen=True, kw_only=True)
 class ProvingCommands:
-    """Implements the port `Commands`: requests for a proof run on versions of the run's change, all others in the
-    workspace."""
+    """Implements the port `Commands`: requests for a proof run on versions of the run's change, which ends with the
+    commit `head` of the repository; all others as they are."""
 
     commands: Commands
     run: Run
-    #: None for a caller's run, whose commands run elsewhere.
-    toolbox: Toolbox | None
+    repository: ChangeRepository
+    head: str
 
     def run_command(self, request: CommandRequest) -> CommandResult:
         """Run one process, or the trials of a proof."""
@@ -269,36 +268,26 @@ class ProvingCommands:
 
     def _prove(self, asked: CommandRequest, settings: ProofSettings) -> Proof:
         original = self.run.request.original
-        if self.toolbox is None or original is None:
-            return Proof(
-                verdict=ProofVerdict.NOT_TRIED, reason="A proof needs a workspace and a sandbox made by stepflow."
-            )
-        with temporary_folder(original.root) as folder:
-            repository = ChangeRepository(folder / "change", self.run.request.base_repository)
-            change = self._read_change(repository, self.toolbox, folder / "bundle", settings)
-            *_, script = asked.argv
-            trials = Trials(
-                repository=repository,
-                request=original,
-                commands=(in_shell(fill_command(script, change.tests), asked.timeout),),
-                cancellation=self.run.cancellation,
-                ends=SystemClock().now() + self.run.deadline.seconds_left(COMPLETION_GRACE),
-                note=lambda tree: self.run.note("info", f"[Proof] {describe_trial(tree, change)}"),
-            )
-            return prove_change(change, trials.run, settings)
+        if original is None:
+            return Proof(verdict=ProofVerdict.NOT_TRIED, reason="A proof needs a workspace made by stepflow.")
+        change = read_change(self.repository, self._base(), self.head, settings)
+        *_, script = asked.argv
+        trials = Trials(
+            repository=self.repository,
+            request=original,
+            commands=(in_shell(fill_command(script, change.tests), asked.timeout),),
+            cancellation=self.run.cancellation,
+            ends=SystemClock().now() + self.run.deadline.seconds_left(COMPLETION_GRACE),
+            note=lambda tree: self.run.note("info", f"[Proof] {describe_trial(tree, change)}"),
+        )
+        return prove_change(change, trials.run, settings)
 
-    def _read_change(
-        self, repository: ChangeRepository, toolbox: Toolbox, bundle: Path, settings: ProofSettings
-    ) -> ChangeTrees:
-        """Take the commits up to HEAD out of the workspace. The change of a follow-up or a review is all of its
-        pull request."""
-        base = head = self.run.facts.base_commit
-        with bundle.open("w+b", buffering=0) as file:
-            if stream_commits(toolbox, file, base):
-                head = repository.fetch(bundle)
-        if follow_up := self.run.request.follow_up:
+    def _base(self) -> str:
+        """Return the commit before the change. The change of a follow-up or a review is all of its pull request."""
+        request, base = self.run.request, self.run.facts.base_commit
+        if reviewed := request.reviewed:
+            return reviewed.base_commit
+        if follow_up := request.follow_up:
             branch = f"refs/remotes/origin/{follow_up.base}"
-            base = ask_git(self.run.request.base_repository, "merge-base", branch, base, may_fail=True) or base
-        if reviewed := self.run.request.reviewed:
-            base = reviewed.base_commit
-        return read_change(repository, base, head, settings)
+            return ask_git(request.base_repository, "merge-base", branch, base, may_fail=True) or base
+        return base

@@ -379,10 +379,6 @@ class Snapshotter:
         self._flow_start = self._flow_start or self._step_start
         self._is_in_flow = True
 
-    def put_back(self) -> None:
-        """Restore the tree of the latest snapshot."""
-        self._restore(self._latest)
-
     def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
         """Note that a step with these tools begins. An MCP server may change files without a call."""
         self._is_step_changing = any(tool.name.startswith(MCP_PREFIX) for tool in tools)

@@ -1,13 +1,11 @@
-"""The toolbox as the engine sees it: the ports `Tools`, `Commands` and `Guards`, and how commits come out of it."""
+"""The toolbox as the engine sees it: the ports `Tools` and `Commands`, and how commits come out of it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from stepflow.domain.activity import activity
 from stepflow.domain.agent.agent_settings import TOOL_SPECS
-from stepflow.domain.agent.validation import Validator
 from stepflow.domain.checkout import (
     BundleInfo,
     CommandRequest,
@@ -28,8 +25,7 @@ from stepflow.domain.checkout import (
 from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import Network
-from stepflow.errors import BoundaryError, IsolationError, StepflowError
-from stepflow.ports import Guards
+from stepflow.errors import BoundaryError, InputError, IsolationError, StepflowError
 from stepflow.sandbox.child.paths import OperationRefused
 from stepflow.sandbox.commands import OUTPUT_LIMIT, HeadTail, ServerProcess, Shell, run_command
 from stepflow.sandbox.environment import build_environment, tool_programs
@@ -45,7 +41,6 @@ from stepflow.sandbox.isolation import (
     sandbox_config,
 )
 from stepflow.sandbox.launcher import CannotStart, Launcher, Sink, open_memory, sealed_memory
-from stepflow.sandbox.questions import CheckoutGuards
 from stepflow.sandbox.workspace import GIT, give_to, object_folders, objects_beside, remove_folder
 
 if TYPE_CHECKING:
@@ -53,8 +48,6 @@ if TYPE_CHECKING:
 
 #: Four calls of git, each with its own two minutes.
 _GIT_TIMEOUT = 480.0
-#: For putting HOME and TMPDIR back, whatever the tools left there.
-_RESTORE_TIMEOUT = 600.0
 #: An operation ends by itself when its time is over.
 _SPARE_SECONDS = 30.0
 _LONGEST_PATTERN = 4096
@@ -91,23 +84,22 @@ class Toolbox:
         self.checkout, self.layers, self.options = root, layers, sandbox.options
         #: The tools' user and group.
         self.uid, self.gid = sandbox.facts.uid, sandbox.facts.gid
+        self.has_own_user = sandbox.choice.identity is not None
         #: By what the tools reach hosts, None where nothing of theirs is asked.
         self.egress: EgressProxy | None = None
         self._folder = str(root / sandbox.options.working_directory)
         self._shell: Shell | None = None
-        #: What operations keep from one to the next, what `setup` left, and the snapshots; whether `setup` is over.
-        on_disk = (tempfile.TemporaryFile(), tempfile.TemporaryFile())  # noqa: SIM115 - closed at the end
-        files = (open_memory(), *on_disk, open_memory())
-        self._kept = tuple(map(self._ending.enter_context, files))
-        self._guarded = False
+        #: What operations keep from one to the next: what they know of the workspace, and of the snapshots.
+        self._kept = tuple(map(self._ending.enter_context, (open_memory(), open_memory())))
         #: A folder of the tools' user beside the workspace, for what the engine keeps in the sandbox.
         self.private = private
 
     @classmethod
-    def start(cls, workspace: Path, *, options: ToolboxOptions | None = None) -> Toolbox:
-        """Start a toolbox in a workspace, which from now on belongs to the tools' user. Raises `IsolationError` or
+    def start(cls, workspace: Path, *, options: ToolboxOptions | None = None, beside: Toolbox | None = None) -> Toolbox:
+        """Start a toolbox in a workspace, which from now on belongs to the tools' user. With one `beside` it has the
+        same options and places, in which now other files stand, and another user. Raises `IsolationError` or
         `InputError`, and leaves nothing running then."""
-        chosen = options or ToolboxOptions()
+        chosen = options or (beside.options if beside else ToolboxOptions())
         root = workspace.resolve()
         if not root.is_dir():
             raise IsolationError(f"There is no folder {root} to run tools in.", hint="Check the repository out first.")
@@ -116,8 +108,8 @@ class Toolbox:
             identity = choice.identity
             if identity:
                 ending.callback(release_identity, identity)
-            private = private_place(chosen)
-            if os.getpid() != 1:
+            private = beside.private if beside else private_place(chosen)
+            if beside is None and os.getpid() != 1:
                 # A container goes with its first process, and a cancelled job has no time to wait for this.
                 ending.callback(remove_folder, private)
             make_private_folder(private, identity)
@@ -134,7 +126,8 @@ class Toolbox:
                 broker=egress.child_end.fileno() if egress else None,
             )
             if identity:
-                give_to(root, identity.uid, identity.gid)
+                for folder in (root, *((private,) if beside else ())):
+                    give_to(folder, identity.uid, identity.gid)
             launcher = Launcher(config, environment, grace=chosen.grace)
             ending.callback(launcher.close)
             sandbox = SandboxState(facts=launcher.facts, choice=choice, options=chosen, path=programs.state)
@@ -142,8 +135,10 @@ class Toolbox:
             ending.push(box._ending.pop_all())
             if problem := box._ask("locate", timeout=_GIT_TIMEOUT).get("problem"):
                 raise IsolationError(f"The workspace cannot be looked at: {problem}.")
+            if beside:
+                box._launcher.waits = beside._launcher.waits
             if egress:
-                egress.start()
+                egress.start(beside.egress if beside else None)
             box.egress = egress
             box._ending = ending.pop_all()
         return box
@@ -151,20 +146,20 @@ class Toolbox:
     @contextlib.contextmanager
     def interruptible(self, waiting: Callable[[], contextlib.AbstractContextManager[object]]) -> Iterator[None]:
         """Wait for every answer of the program in such a context inside the block."""
-        self._launcher.waiting = waiting
+        self._launcher.waits.waiting = waiting
         try:
             yield
         finally:
-            self._launcher.waiting = contextlib.nullcontext
+            self._launcher.waits.waiting = contextlib.nullcontext
 
     @contextlib.contextmanager
     def while_waiting(self, look: Callable[[], None]) -> Iterator[None]:
         """Call `look` every few seconds inside the block while something runs in the sandbox."""
-        self._launcher.look = look
+        self._launcher.waits.look = look
         try:
             yield
         finally:
-            self._launcher.look = None
+            self._launcher.waits.look = None
 
     def interrupt(self) -> None:
         """End everything in the sandbox, from another thread than the one that uses it, which gets an
@@ -202,25 +197,10 @@ class Toolbox:
         )
 
     def run_command(self, request: CommandRequest) -> CommandResult:
-        """Run one process with nothing else of the toolbox alive, before or after (port `Commands`).
-
-        One that checks finds HOME, TMPDIR and shared memory as `setup` left them, git's own files as they were then
-        beside the commits of the work, and no byte code but what it compiles.
-        """
+        """Run one process with nothing else of the toolbox alive, before or after (port `Commands`)."""
         self._drop_shell()
         with activity(request.described), self._launcher.during("command"):
-            run = partial(run_command, self._launcher, request.argv, request.timeout, folder=self._folder)
-            if not (request.checks and self._guarded):
-                return run()
-            self._launcher.end()
-            before = self._run_operation("before_check", timeout=_RESTORE_TIMEOUT)
-            if "problem" in before:
-                return CommandResult(exit_code=-1, started=False, error=before["problem"])
-            result = run(environment={"PYTHONPYCACHEPREFIX": str(self.private / "tmp" / "pycache")})
-            after = self._run_operation("after_check", timeout=_RESTORE_TIMEOUT)
-            if "problem" in after:
-                return CommandResult(exit_code=-1, started=False, error=after["problem"])
-            return replace(result, restored=tuple(before["restored"]))
+            return run_command(self._launcher, request.argv, request.timeout, folder=self._folder)
 
     def start_server(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> ServerProcess:
         """Start a program that serves until the step ends. The variables join those of every tool.
@@ -240,20 +220,60 @@ class Toolbox:
                 hint="They may hang on a device or a network disk; run the job again on a fresh machine.",
             )
 
-    def guards(self, validators: Iterable[Validator]) -> Guards:
-        """Remember what these validators depend on as it is now, for the port `Guards`.
+    @property
+    def owner(self) -> tuple[int, int] | None:
+        """The tools' user and group; None where they are the parent's own."""
+        return (self.uid, self.gid) if self.has_own_user else None
 
-        Call it after `setup` and before the first tool call: what it sees is what is trusted.
-        """
-        return CheckoutGuards(self._ask_guard, validators)
+    def begin_work(self) -> JsonObject:
+        """Remember the rules by which git compares the workspace with a commit; what it finds now although git does not
+        show it is no change. Call it after `setup` and before the first tool call. Returns the rules, for
+        `write_files`. Raises `InputError`."""
+        answer = self._ask("begin_work", timeout=_GIT_TIMEOUT)
+        if "problem" in answer:
+            raise InputError(
+                f"The workspace cannot be looked at after `setup`: {answer['problem']}.",
+                hint="Look at what `setup` left in the repository.",
+            )
+        return answer
 
     def tree(self) -> TreeState:
-        """Return hEAD and what is not committed, by the rules of the first time it was asked; what runs keeps
+        """Return HEAD and what is not committed, by the rules of the first time it was asked; what runs keeps
         running."""
-        answer = self._ask("tree", timeout=_GIT_TIMEOUT)
+        return _tree_state(self._ask("tree", timeout=_GIT_TIMEOUT))
+
+    def take_work(self, base: str, sink: Callable[[bytes], object], *, max_bytes: int) -> tuple[TreeState, str]:
+        """Stream a bundle of what was made since the base commit to the sink, with a commit on top for what is not
+        committed, and return the state of the workspace and the name of the last commit. Nothing is streamed where it
+        is the base or older. Raises `BoundaryError`."""
+        with self._launcher.during("take_work"):
+            self._end_all()
+            too_large = BundleTooLarge(f"What the tools made is more than {max_bytes >> 20} MiB.")
+            request: JsonObject = {"base": base, "most_bytes": max_bytes}
+            sink = _Bounded(sink, max_bytes, too_large)
+            answer = self._run_operation("take_work", request, timeout=_GIT_TIMEOUT, sink=sink)
         if "problem" in answer:
-            return TreeState(commit="", tree="", problem=answer["problem"])
-        return TreeState(commit=answer["commit"], tree=answer["tree"], uncommitted=tuple(answer["uncommitted"]))
+            raise BoundaryError(f"git cannot tell what is in the workspace: {str(answer['problem']).rstrip('.')}.")
+        return _tree_state(answer), answer["files"]
+
+    def write_files(self, state: TreeState, files: str, rules: JsonObject) -> None:
+        """Write the files of a commit over those that are there, with HEAD at the state's. Raises `BoundaryError`."""
+        request: JsonObject = {"commit": state.commit, "branch": state.branch, "files": files, "rules": rules}
+        self._demand("write_files", request)
+
+    def restore_files(self) -> None:
+        """Restore the files that were written, and remove others that git does not ignore. Raises `BoundaryError`."""
+        self._demand("restore_files", {})
+
+    def remove_shared_memory(self) -> None:
+        """Remove what the tools' user has in shared memory, unless it is the parent's own user."""
+        if self.has_own_user:
+            self._demand("remove_shared_memory", {})
+
+    def _demand(self, what: str, request: JsonObject) -> None:
+        answer = self._ask(what, request, timeout=_GIT_TIMEOUT)
+        if "problem" in answer:
+            raise BoundaryError(f"The tree of the checks cannot be made: {answer['problem']}.")
 
     def stream_bundle(
         self, base_commit: str, sink: Callable[[bytes], object], *, max_bytes: int, commit: str = ""
@@ -403,13 +423,6 @@ class Toolbox:
             self._shell.close()
             self._shell = None
 
-    def _ask_guard(self, what: str, request: JsonObject, timeout: float) -> dict[str, Any]:
-        """Ask about a validator, with nothing of the tools alive."""
-        self._guarded = self._guarded or what == "begin"
-        with self._launcher.during("guard"):
-            self._end_all()
-            return self._run_operation(what, request, timeout=timeout)
-
     def _ask(
         self, what: str, request: JsonObject | None = None, *, timeout: float, sink: Sink | None = None
     ) -> dict[str, Any]:
@@ -461,6 +474,20 @@ def _egress_proxy(options: ToolboxOptions, ending: contextlib.ExitStack) -> Egre
     egress = EgressProxy(options.allowed_hosts, options.connection_to, options.internet or Internet())
     ending.callback(egress.close)
     return egress
+
+
+def _tree_state(answer: Mapping[str, Any]) -> TreeState:
+    if "problem" in answer:
+        return TreeState(problem=answer["problem"])
+    changed, untracked = (tuple(map(printable, answer[name])) for name in ("changed", "untracked"))
+    return TreeState(
+        commit=answer["commit"], tree=answer["tree"], branch=answer["branch"], changed=changed, untracked=untracked
+    )
+
+
+def printable(path: str) -> str:
+    """Return a name, which is the tools' own, without line breaks, control characters and halves of surrogate pairs."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in path)
 
 
 def _diff_stat(answer: Mapping[str, Any]) -> DiffStat:

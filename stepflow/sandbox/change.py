@@ -38,6 +38,7 @@ _IDENTITY = {
 }
 
 
+_STATES = {"A": "added", "D": "removed"}
 #: Modes of files whose lines can be edited, and a line of one.
 _REGULAR = ("100644", "100755")
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
@@ -125,8 +126,17 @@ class ChangeRepository:
 
     def changed_files(self, base: str, head: str) -> tuple[str, ...]:
         """The paths of the files that differ between two commits, of renamed ones both."""
-        listed = self._ask("diff", "--no-renames", "--name-only", "-z", "--ignore-submodules=all", base, head)
-        return tuple(name for name in listed.split("\0") if name)
+        return tuple(self.changes(base, head))
+
+    def changes(self, base: str, head: str) -> dict[str, str]:
+        """The same paths, each with the word for what became of it: `added`, `changed` or `removed`."""
+        listed = self._ask("diff", "--no-renames", "--name-status", "-z", "--ignore-submodules=all", base, head)
+        words = iter(listed.split("\0")[:-1])
+        return {path: _STATES.get(state, "changed") for state, path in zip(words, words, strict=True)}
+
+    def commit_and_parents(self, commit: str) -> tuple[str, ...]:
+        """The commit and its parents."""
+        return tuple(self._ask("rev-list", "--no-walk", "--parents", commit).split(" "))
 
     def read_file(self, commit: str, path: str) -> bytes | None:
         """The content of a regular file; None where there is none."""

@@ -204,6 +204,11 @@ def copied_files(checkout: Path, *, only_installed: bool = False) -> CopiedFiles
     )
 
 
+def find_large(checkout: Path, most_bytes: int) -> tuple[Path, ...]:
+    """Return what git ignores and nobody installed that has more than so many bytes, relative to the checkout."""
+    return tuple(path for path in find_installed(checkout).others if _size((str(path),), checkout) > most_bytes)
+
+
 def leave_out_command(name: str) -> str:
     """Return the command by which a clone leaves a path out of every copy."""
     return f"git config --add {LEAVE_OUT} {_printable(name)}"

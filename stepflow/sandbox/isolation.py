@@ -187,9 +187,9 @@ def private_place(options: ToolboxOptions) -> Path:
 
 
 def make_private_folder(private: Path, identity: Identity | None) -> None:
-    """Make a folder of the tools' user with `home`, `tmp` and `snapshots` in it."""
+    """Make a folder of the tools' user with `home`, `tmp` and `snapshots` in it, as far as they are not there."""
     for folder in (private, private / "home", private / "tmp", private / "snapshots"):
-        folder.mkdir(mode=0o700)
+        folder.mkdir(mode=0o700, exist_ok=True)
         if identity:
             shutil.chown(folder, identity.uid, identity.gid)
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -47,6 +47,15 @@ class CannotStart(Exception):
     """A program cannot be started; the message says why."""
 
 
+@dataclass
+class Waits:
+    """What happens while a program is waited for: a signal may interrupt `waiting`, and `look` is called every few
+    seconds; the time that it takes is no waiting."""
+
+    waiting: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+    look: Callable[[], None] | None = None
+
+
 class Launcher:
     """A running launcher in the sandbox. Everything but `close` is done `during` something."""
 
@@ -60,10 +69,7 @@ class Launcher:
         self._replies: list[dict[str, Any]] = []
         self._received = bytearray()
         self._broken = self._doing = ""
-        #: What is waited in for a program: a signal may interrupt it.
-        self.waiting: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
-        #: What is called every few seconds meanwhile; the time that it takes is no waiting.
-        self.look: Callable[[], None] | None = None
+        self.waits = Waits()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         # A socket, since it also carries descriptors.
         self._channel, theirs = socket.socketpair()
@@ -109,7 +115,7 @@ class Launcher:
             raise IsolationError(self._broken, hint="Start the run again.")
         self._doing = what
         try:
-            with self.waiting():
+            with self.waits.waiting():
                 yield
         except BaseException as exc:
             if not isinstance(exc, Exception):
@@ -213,17 +219,17 @@ class Launcher:
             for fd, sink in sinks.items():
                 selector.register(fd, selectors.EVENT_READ, sink)
             open_sinks = len(sinks)
-            looked, look_at = 0.0, time.monotonic() + _LOOK_EVERY
+            look, looked, look_at = self.waits.look, 0.0, time.monotonic() + _LOOK_EVERY
             while not (until() if until else not open_sinks):
                 # The time left is looked at first: one that sends without end is always ready.
                 now = time.monotonic()
                 if (left := deadline + looked - now) <= 0:
                     return False
-                if self.look is not None and now >= look_at:
-                    self.look()
+                if look is not None and now >= look_at:
+                    look()
                     look_at = time.monotonic() + _LOOK_EVERY
                     looked += time.monotonic() - now
-                ready = selector.select(left if self.look is None else max(min(left, look_at - time.monotonic()), 0))
+                ready = selector.select(left if look is None else max(min(left, look_at - time.monotonic()), 0))
                 for key, _ in ready:
                     if key.fileobj is self._channel:
                         self._receive()

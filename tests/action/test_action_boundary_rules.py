@@ -457,26 +457,31 @@ def test_a_definition_that_is_changed_midway_is_not_used(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "reason"),
+    "harm",
     [
-        ("cp -a .git ~/copy; rm -rf .git; ln -s ~/copy .git", "`.git` is not the one that was there"),
-        ("cp -a .git ~/copy; rm -rf .git; echo \"gitdir: $HOME/copy\" > .git", "`.git` is not the one that was there"),
-        ("git clone -q --bare . ~/x; echo ~/x/objects > .git/objects/info/alternates", "alternates` is not what was"),
-        ("mkdir -p .git/info; git rev-parse HEAD > .git/info/grafts", "grafts` is not what was there"),
+        'cp -a .git ~/copy; rm -rf .git; echo "gitdir: $HOME/copy" > .git',
+        "git clone -q --bare . ~/x; echo ~/x/objects > .git/objects/info/alternates",
+        "mkdir -p .git/info; git rev-parse HEAD > .git/info/grafts",
     ],
-    ids=["a link", "a file", "alternates", "grafts"],
-)  # fmt: skip
-def test_a_repository_that_stands_on_something_else_is_refused_with_the_reason(
-    world: World, harm: str, reason: str
-) -> None:
+    ids=["a file", "alternates", "grafts"],
+)
+def test_a_repository_that_stands_on_something_else_pushes_what_was_committed(world: World, harm: str) -> None:
     world.edit("steps_registry.json", drop_checks)
     done = world.run(did(f"{GREET}; {harm}"))
+    assert done.outputs["outcome"] == "completed", done.log
+    assert git("show", f"{BRANCH}:greeting.txt", cwd=world.served) == "hello, world\n"
+    assert git("log", "--format=%p", "-1", BRANCH, cwd=world.served) != "\n"
+
+
+def test_a_repository_that_cannot_be_read_any_more_is_refused_with_the_reason(world: World) -> None:
+    world.edit("steps_registry.json", drop_checks)
+    done = world.run(did(f"{GREET}; cp -a .git ~/copy; rm -rf .git; ln -s ~/copy .git"))
     assert done.outputs["outcome"] == "refused", done.log
-    assert reason in done.outputs["reason"].replace("\\", "")
+    assert "The commits cannot be read from the workspace" in done.outputs["reason"]
     assert world.wrote_nothing(but_comments=1)
 
 
-def test_what_a_validator_commits_leaves_with_nothing(world: World) -> None:
+def test_what_a_validator_commits_is_neither_checked_nor_pushed(world: World) -> None:
     """Code of the repository, which the model may edit, runs in validators too."""
 
     def commits(registry: Any) -> None:
@@ -485,8 +490,5 @@ def test_what_a_validator_commits_leaves_with_nothing(world: World) -> None:
     world.edit("steps_registry.json", commits)
     check = f'echo "echo evil > greeting.txt; git add -A; {COMMIT}" > check.sh; git add -A'
     done = world.run(did(f"{check.replace(COMMIT, 'git commit -qm late')}; {GREET}"))
-    assert done.outputs["outcome"] == "refused", done.log
-    assert 'while validator "greeting" ran' in done.outputs["reason"]
-    assert "greeting.txt" in done.outputs["reason"]
-    assert done.outputs["validated"] == "false"
-    assert BRANCH not in world.branches()
+    assert done.outputs["outcome"] == "completed", done.log
+    assert git("show", f"{BRANCH}:greeting.txt", cwd=world.served) == "hello, world\n"

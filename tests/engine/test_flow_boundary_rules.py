@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.checkout import Closing
+from stepflow.domain.checkout import TreeState
 from stepflow.domain.event import CompletionJudged, PromptRendered, ValidatorRan
 from stepflow.domain.flow import Violation
 from stepflow.domain.words import FailureAction, Outcome
@@ -15,7 +15,7 @@ from stepflow.ports import Ports
 from tests.build import issue_agent
 from tests.engine.played import HAPPY, completed, play
 from tests.engine.test_flow_loop import CLEAN, checked_agent
-from tests.fakes import ListedRules, TableCommands, TableGuards
+from tests.fakes import ListedRules, TableChecks, TableCommands
 
 PROTECTED = Violation(
     message="protected path: .github/workflows/ci.yml", advice="Take it back.", hint="Somebody with rights may do it."
@@ -91,8 +91,8 @@ def test_a_step_without_validators_is_judged_by_the_rules_alone() -> None:
 
 
 def test_green_validators_do_not_speak_for_what_differs_from_the_commit() -> None:
-    guards = TableGuards(closes_at=Closing(commit="c" * 40, changed=("a.py",)))
-    result, ports = play(checked_agent(), [*HAPPY, *BACK, *BACK], guards=guards)
+    checked = TableChecks(TableCommands(), TreeState(commit="c" * 40, changed=("a.py",)))
+    result, ports = play(checked_agent(), [*HAPPY, *BACK, *BACK], checks=checked)
     assert result.outcome is Outcome.REFUSED
     assert "the checks saw files that differ from the commit that would be pushed: a.py" in result.reason
     assert len(checks(ports)) == 3

@@ -36,7 +36,7 @@ from stepflow.ports import Ports, SchemaFailure
 from stepflow.run.recorded import is_played, replay, safe_point
 from tests.build import make_agent, make_entry, make_facts, make_gate, make_step, make_validator
 from tests.engine.played import started
-from tests.fakes import ListJournal, RecordingTools, StillClock, TableGuards, answers
+from tests.fakes import ListJournal, RecordingTools, StillClock, TableChecks, answers
 from tests.tried import MARKS, tried
 
 pytestmark = MARKS
@@ -103,7 +103,7 @@ class World:
             model=self,
             tools=RecordingTools(),
             commands=self,
-            guards=TableGuards(),
+            checks=TableChecks(self),
             schemas=self,
             journal=self.journal,
             clock=self.clock,

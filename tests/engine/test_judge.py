@@ -8,13 +8,13 @@ import pytest
 
 from stepflow.domain.agent.definition import Condition, ValidationEntry
 from stepflow.domain.agent.validation import ExitCode, OutputContains, OutputEmpty, OutputMatches
-from stepflow.domain.checkout import CommandResult
+from stepflow.domain.checkout import CommandResult, TreeState
 from stepflow.domain.event import ValidatorRan
 from stepflow.domain.flow import Done, NotDone, Stop, Verdict
 from stepflow.domain.words import FailureAction, Outcome
 from stepflow.engine.judge import has_passed, judge_completion
 from tests.build import make_entry, make_validator
-from tests.fakes import CLOSING, TableCommands, TableGuards
+from tests.fakes import CLOSING, TableChecks, TableCommands
 
 
 def result(exit_code: int = 0, stdout: str = "", **more: object) -> CommandResult:
@@ -61,7 +61,7 @@ def test_a_pattern_that_takes_too_long_is_red_and_named(monkeypatch: pytest.Monk
 
 
 def judge(
-    entry: ValidationEntry, commands: TableCommands, failures: int = 0, *, guards: TableGuards | None = None
+    entry: ValidationEntry, commands: TableCommands, failures: int = 0, *, closing: TreeState = CLOSING
 ) -> tuple[Verdict, list[ValidatorRan]]:
     ran: list[ValidatorRan] = []
     verdict = judge_completion(
@@ -69,8 +69,7 @@ def judge(
         iteration=4,
         failures=failures,
         root="/repo",
-        commands=commands,
-        guards=guards or TableGuards(),
+        checks=TableChecks(commands, closing),
         record=ran.append,
     )
     return verdict, ran

@@ -283,6 +283,9 @@ class AgentDefinition:
     max_usd: float | None = None
     #: Whether people without write access may start it, too.
     anyone_may_start: bool = False
+    #: Patterns of committed files that `setup` reads, beside manifests, and of ignored files that checks build.
+    setup_reads: tuple[str, ...] = ()
+    keep_for_checks: tuple[str, ...] = ()
     github: GitHubSettings = field(default_factory=GitHubSettings)
     #: Warnings and notes from loading.
     problems: tuple[Problem, ...] = ()

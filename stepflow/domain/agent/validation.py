@@ -65,9 +65,10 @@ def _demand_by_type(schema: dict[str, Any]) -> None:
     schema["else"] = {"required": ["successWhen"], "properties": dict.fromkeys(KEYS_OF_PROOF, False)}
 
 
-def _check_guard(guard: str) -> str:
+def check_pattern(guard: str) -> str:
+    """Return a path pattern; refuse one that leads nowhere in the repository."""
     if not guard.strip("/") or ".." in guard.split("/"):
-        message = f'the guard "{guard}" is not a path pattern inside the repository'
+        message = f'"{guard}" is not a path pattern inside the repository'
         raise refuse("SF109", message, "Write a pattern such as `tsconfig.json`.")
     return guard
 
@@ -107,7 +108,7 @@ class ValidatorEntry(FileModel):
     extract_params: dict[str, str] = Field(default_factory=dict)
     recoverable_by_default: bool = True
     timeout: Annotated[float, Field(gt=0)] = 600
-    guards: Items[Annotated[str, AfterValidator(_check_guard)]] = ()
+    guards: Items[Annotated[str, AfterValidator(check_pattern)]] = ()
     guard: Literal["report", "block"] = "report"
     tests: Items[str] = ()
     hunks: Annotated[HunkPolicy, Strict(False)] = HunkPolicy.TELL

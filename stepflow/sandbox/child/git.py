@@ -345,16 +345,23 @@ def bundle(repository: Repository, *, base: str, commit: str, most_bytes: int, h
             raise OperationRefused(f"{name!r} is no commit id")
     with engine_git(repository, commit) as own:
         tree = own.line("rev-parse", "--verify", "HEAD^{tree}")
-        count = int(own.line("rev-list", "--count", f"{base}..HEAD"))
-        if count == 0:
-            return {"commits": 0, "commit": commit, "tree": tree}
-        if too_large := _describe_size(own, base, most_bytes):
+        count, too_large = stream_bundle(own, base, most_bytes=most_bytes, hand_on=hand_on)
+        if too_large:
             return {"too_large": too_large}
+        changes = _diff_stat(own, base) if count else None
+    return {"commits": count, "commit": commit, "tree": tree, "changes": changes}
+
+
+def stream_bundle(own: EngineGit, base: str, *, most_bytes: int, hand_on: Sink) -> tuple[int, str]:
+    """Hand on a bundle of `base..HEAD` and return how many commits it has. Instead return what is too much if the
+    objects have more than `most_bytes`."""
+    count = int(own.line("rev-list", "--count", f"{base}..HEAD"))
+    too_large = _describe_size(own, base, most_bytes) if count else ""
+    if count and not too_large:
         # Without deltas: what it holds is searched for secrets.
         plain = ("-c", "pack.window=0", "-c", "pack.depth=0")
         own.run(*plain, "bundle", "create", "--quiet", "-", f"^{base}", "HEAD", sink=hand_on)
-        changes = _diff_stat(own, base)
-    return {"commits": count, "commit": commit, "tree": tree, "changes": changes}
+    return count, too_large
 
 
 def _describe_size(own: EngineGit, base: str, most_bytes: int) -> str:

@@ -7,16 +7,14 @@ import json
 import os
 import pickle
 import resource
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import IO, Any
 
 from . import file_tools
-from .baseline import Baseline, JudgedRepository, SharedMemory
-from .clean_tree import Difference, Look, TreeWatch, lines
+from .check_tree import CheckedOut, remove_shared_memory
 from .enter_sandbox import SandboxConfig
 from .git import (
     FILES_LIMIT,
@@ -24,14 +22,15 @@ from .git import (
     bundle,
     read_objects,
 )
-from .paths import OperationRefused, digests
+from .paths import OperationRefused
 from .snapshots import SnapshotRepository
+from .work import Work, WorkWatch
 
 Answer = dict[str, object]
 
 #: The descriptors of such a process: what it streams, its answer, the files that the parent keeps for it, and what the
 #: parent gives for this once.
-OUTPUT, ANSWER, STATE, KEPT_HOME, KEPT_GIT, SNAPSHOTS, GIVEN = 1, 3, 4, 5, 6, 7, 8
+OUTPUT, ANSWER, STATE, SNAPSHOTS, GIVEN = 1, 3, 4, 5, 6
 #: Bytes of address space that a file tool may have.
 _MEMORY = 1024 * 1024 * 1024
 _NO_REPOSITORY = "not a git repository"
@@ -77,38 +76,15 @@ def _tool(config: SandboxConfig, request: dict[str, Any]) -> Answer:
     return {"text": _FILE_TOOLS[request["name"]](config.checkout, request["input"])}
 
 
-def _digests(config: SandboxConfig, request: dict[str, Any]) -> Answer:
-    lower_limit(resource.RLIMIT_AS, _MEMORY)
-    return {"files": digests(config.working_directory, request["expressions"], request["folders"])}
-
-
 @dataclass(kw_only=True)
 class State:
-    """What was seen of the workspace: before the first tool, at the start of the run, and at the newest closing. The
-    parent keeps it from one operation to the next, in a file that no tool can open, and never reads it."""
+    """What is known of the workspace: its repository, as it was before any tool ran, what tools have made of it, and in
+    the tree of the checks the files that were written. The parent keeps it from one operation to the next, in a file
+    that no tool can open, and never reads it."""
 
     repository: Repository | None
-    had_commit: bool
-    watch: TreeWatch | None
-    judged: JudgedRepository | None
-    baseline: Baseline | None = None
-    shared_memory: SharedMemory | None = None
-    closing: Look | None = None
-
-    @classmethod
-    def first(cls, checkout: str) -> State:
-        """Before any tool has run."""
-        repository = Repository.locate(checkout)
-        private = os.path.join(os.path.dirname(os.environ["TMPDIR"]), "snapshots")
-        had_commit = False
-        with suppress(OperationRefused):
-            had_commit = bool(repository and repository.head())
-        return cls(
-            repository=repository,
-            had_commit=had_commit,
-            watch=TreeWatch(repository) if repository else None,
-            judged=JudgedRepository(repository, private) if repository else None,
-        )
+    watch: WorkWatch | None = None
+    written: CheckedOut | None = None
 
     @classmethod
     def load(cls) -> State:
@@ -127,10 +103,9 @@ class State:
         finally:
             _store(STATE, state)
 
-    def watching(self) -> TreeWatch:
-        """Raises `OperationRefused` where there is nothing to watch."""
-        if self.watch is None:
-            raise OperationRefused(_NO_REPOSITORY)
+    def watching(self) -> WorkWatch:
+        """What watches the workspace, from the first time it was asked for. Raises `OperationRefused`."""
+        self.watch = self.watch or WorkWatch(self.located())
         return self.watch
 
     def located(self) -> Repository:
@@ -159,98 +134,59 @@ def _keep_open(descriptor: int) -> IO[bytes]:
 
 
 def _locate(config: SandboxConfig, _request: object) -> Answer:
-    _store(STATE, State.first(config.checkout))
+    _store(STATE, State(repository=Repository.locate(config.checkout)))
     return {}
 
 
-def _begin(config: SandboxConfig, _request: object) -> Answer:
+def _begin_work(_config: object, _request: object) -> Answer:
     with State.working() as state:
-        with _keep_open(KEPT_HOME) as kept:
-            state.baseline = Baseline(os.environ["HOME"], os.environ["TMPDIR"], kept)
-        state.shared_memory = SharedMemory() if config.uid is not None else None
-        if state.watch is None:
-            return {"unwatched": _NO_REPOSITORY}
-        try:
-            state.located().head()
-        except OperationRefused as exc:
-            if state.had_commit:
-                raise
-            return {"unwatched": str(exc)}
-        state.watch.begin()
-        if state.judged:
-            with _keep_open(KEPT_GIT) as kept:
-                state.judged.begin(state.watch.submodules(), kept)
-    return {}
-
-
-def _closing(_config: object, _request: object) -> Answer:
-    with State.working() as state:
-        state.closing = None
-        state.closing = look = _look(state)
-    return {
-        "commit": look.commit,
-        "tree": look.tree,
-        "changed": _paths(look.tracked),
-        "untracked": _paths(look.untracked),
-    }
-
-
-def _look(state: State, commit: str = "") -> Look:
-    """A look by objects that were read anew. One at a closing writes committed files as a clone has them."""
-    watch = state.watching()
-    objects = ""
-    if state.judged:
-        with _keep_open(KEPT_GIT) as kept:
-            head, branch = state.located().head()
-            objects = state.judged.prepare(commit or head, branch, kept)
-    return watch.look(commit, objects=objects, writes_anew=not commit)
-
-
-def _look_again(_config: object, _request: object) -> Answer:
-    with State.working() as state:
-        if state.closing is None:
-            raise OperationRefused("the checkout could not be looked at before the checks")
-        look = _look(state, state.closing.commit)
-    known = {one.path for one in state.closing.untracked}
-    return {
-        "moved": list(look.moved_since(state.closing))[:FILES_LIMIT],
-        "hidden": lines(look.differences),
-        "created": _paths(one for one in look.untracked if one.path not in known),
-        "ignore_files": _paths(look.new_ignores),
-    }
-
-
-def _before_check(_config: object, _request: object) -> Answer:
-    """HOME, TMPDIR and shared memory as `setup` left them, and git's own files as they were then beside the commits of
-    the work."""
-    restored = list[str]()
-    with State.working() as state:
-        if state.baseline:
-            with _keep_open(KEPT_HOME) as kept:
-                restored = state.baseline.restore(kept)
-        if state.shared_memory:
-            state.shared_memory.restore()
-        if state.judged and state.closing:
-            with _keep_open(KEPT_GIT) as kept:
-                state.judged.put_in_place(_paths(state.closing.tracked), kept)
-    return {"restored": restored}
-
-
-def _after_check(_config: object, _request: object) -> Answer:
-    state = State.load()
-    if state.judged and state.closing:
-        state.judged.put_back()
-    return {}
+        state.watch = WorkWatch(state.located())
+        rules = state.watch.rules
+    return {"settings": rules.settings, "excludes": rules.excludes.decode("latin-1")}
 
 
 def _tree(_config: object, _request: object) -> Answer:
-    state = State.load()
-    watch = state.watching()
-    if not watch.has_begun:
-        watch.begin()
-        _store(STATE, state)
-    look = watch.look()
-    return {"commit": look.commit, "tree": look.tree, "uncommitted": _paths(look.differences)}
+    with State.working() as state:
+        return _describe(state.watching().look())
+
+
+def _take_work(_config: object, request: dict[str, Any]) -> Answer:
+    with State.working() as state:
+        most_bytes, hand_on = request["most_bytes"], partial(_write, OUTPUT)
+        work, files = state.watching().take(request["base"], most_bytes=most_bytes, hand_on=hand_on)
+    return {**_describe(work), "files": files}
+
+
+def _describe(work: Work) -> Answer:
+    paths = {"changed": work.changed[:FILES_LIMIT], "untracked": work.untracked[:FILES_LIMIT]}
+    return {"commit": work.commit, "tree": work.tree, "branch": work.branch, **paths}
+
+
+def _write_files(config: SandboxConfig, request: dict[str, Any]) -> Answer:
+    with State.working() as state:
+        # Its objects are read anew, with those of the newest commits.
+        repository = Repository.locate(config.checkout)
+        if repository is None:
+            raise OperationRefused(_NO_REPOSITORY)
+        if state.written is None:
+            settings = tuple((key, value) for key, value in request["rules"]["settings"])
+            excludes = request["rules"]["excludes"].encode("latin-1")
+            state.written = CheckedOut(repository=repository, settings=settings, excludes=excludes)
+        state.written.repository = repository
+        state.written.write(request["commit"], request["files"], request["branch"])
+    return {}
+
+
+def _restore_files(_config: object, _request: object) -> Answer:
+    with State.working() as state:
+        assert state.written  # noqa: S101 - `write_files` came before
+        state.written.restore()
+    return {}
+
+
+def _remove_shared_memory(_config: object, _request: object) -> Answer:
+    remove_shared_memory()
+    return {}
 
 
 def _bundle(_config: SandboxConfig, request: dict[str, Any]) -> Answer:
@@ -331,14 +267,13 @@ def _working_on_snapshots(
 
 _OPERATIONS: Mapping[str, Callable[[SandboxConfig, dict[str, Any]], Answer]] = {
     "tool": _tool,
-    "digests": _digests,
     "locate": _locate,
-    "begin": _begin,
-    "closing": _closing,
-    "look_again": _look_again,
-    "before_check": _before_check,
-    "after_check": _after_check,
+    "begin_work": _begin_work,
     "tree": _tree,
+    "take_work": _take_work,
+    "write_files": _write_files,
+    "restore_files": _restore_files,
+    "remove_shared_memory": _remove_shared_memory,
     "bundle": _bundle,
     "read_objects": _read_objects,
     "open_snapshots": _open_snapshots,
@@ -346,7 +281,3 @@ _OPERATIONS: Mapping[str, Callable[[SandboxConfig, dict[str, Any]], Answer]] = {
     "take_snapshot": _take_snapshot,
     "restore_snapshot": _restore_snapshot,
 }
-
-
-def _paths(differences: Iterable[Difference]) -> list[str]:
-    return [one.path for one in islice(differences, FILES_LIMIT)]

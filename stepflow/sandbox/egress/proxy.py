@@ -87,8 +87,10 @@ class EgressProxy:
         self._counts: dict[str, tuple[int, int]] = {}
         self._counting = True
 
-    def start(self) -> None:
-        """Take the listener that the program has sent, and begin to answer. Raises `IsolationError`."""
+    def start(self, beside: EgressProxy | None = None) -> None:
+        """Take the listener that the program has sent, and begin to answer; count the hosts together with the proxy
+        `beside`, if there is one. Raises `IsolationError`."""
+        self._counts = beside._counts if beside else self._counts
         try:
             for end in connected_pair():
                 end.close()

@@ -51,7 +51,7 @@ FORGED = {
     "the base's": (
         RUNNER,
         f"broken=$(git rev-parse HEAD:lib); {REPAIR_LIB}; {FORGE}",
-        ("refused", "lib/code.py"),
+        ("validation_failed", "check-1"),
     ),
     "one of the work, whose true objects lie beside it": (
         ROOT,
@@ -97,7 +97,7 @@ def test_a_validator_meets_a_git_and_shared_memory_as_set_up_left_them(
     assert "UNVALIDATED" in git(attacked.world.server, "show", f"{branch}:sizes.py")
 
 
-def test_a_validator_that_rewrites_tracked_files_after_git_was_asked_is_refused(attacked: Attacked) -> None:
+def test_a_validator_that_rewrites_tracked_files_does_so_for_itself_alone(attacked: Attacked) -> None:
     attacked.checks(
         {"command": "git status --porcelain", "successWhen": "empty"},
         {"command": "python3 rewrite.py"},
@@ -106,7 +106,7 @@ def test_a_validator_that_rewrites_tracked_files_after_git_was_asked_is_refused(
     rewrite = 'printf \'import pathlib; pathlib.Path("sizes.py").write_text("fine = True\\\\n")\' > rewrite.py'
     ended = attacked.run(f"{TYPE_ERROR}; {rewrite}; {COMMIT_ALL}; {CHECK_TYPES} || echo not yet")
     assert "not yet" in attacked.said()
-    refused(attacked, ended, "sizes.py", "check-1")
+    refused(attacked, ended, "check-2", outcome="validation_failed")
 
 
 def test_a_good_tree_over_a_bad_commit_is_refused_without_a_validator_that_asks_git(attacked: Attacked) -> None:
@@ -127,14 +127,12 @@ def test_files_that_no_commit_holds_are_not_what_the_commits_were_checked_with(a
 
 
 @pytest.mark.weekly  # nothing is attacked here
-def test_a_report_that_a_validator_writes_is_named_not_pushed_and_refuses_nothing(attacked: Attacked) -> None:
+def test_a_report_that_a_validator_writes_is_not_pushed_and_refuses_nothing(attacked: Attacked) -> None:
     attacked.checks({"command": f"mkdir reports; {CHECK_TYPES} > reports/types.txt"})
     ended = attacked.run()
     assert (ended.outputs["outcome"], ended.outputs["validated"]) == ("completed", "true"), ended.log
     (branch,) = attacked.pushed()
     assert "reports" not in git(attacked.world.server, "ls-tree", "-r", "--name-only", branch)
-    (comment,) = attacked.world.comments()
-    assert "Made by the checks, so not part of this result: `reports/`" in comment["body"]
 
 
 POISON = {
@@ -160,7 +158,6 @@ def test_a_poisoned_home_turns_no_validator_green(attacked: Attacked, check: str
     assert "green here" in attacked.said()
     assert ended.outputs["outcome"] == "validation_failed", ended.log
     assert attacked.pushed() == []
-    assert "put back as setup left it: HOME" in ended.log
 
 
 def test_planted_byte_code_beside_a_guarded_test_is_not_run(attacked: Attacked) -> None:
