@@ -92,7 +92,8 @@ class CommandRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandResult:
-    """The result of a process. `exit_code` is −1 if it timed out or could not start (`error` says which).
+    """The result of a process. `exit_code` is −1 if it timed out, could not start, or had no files to run on (`error`
+    says which).
 
     `stdout` and `stderr` hold at most 1 MiB each, head and tail. `combined` holds the lines of both in the order they
     were written, or is empty if the order is unknown. `seconds` is the process's duration.
@@ -108,6 +109,11 @@ class CommandResult:
     combined: str = ""
     #: The result of a request for a proof.
     proof: Proof | None = None
+
+    @property
+    def had_no_files(self) -> bool:
+        """Return whether the files that it was to run on could not be had."""
+        return self.exit_code == -1 and self.started and not self.timed_out
 
     @property
     def output(self) -> str:

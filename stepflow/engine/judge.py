@@ -267,10 +267,12 @@ def _build_failure(run: ConditionRun, root: str, commands: Commands) -> Validato
         request = CommandRequest(argv=("git", "branch", "--show-current"), timeout=30)
         return commands.run_command(request).stdout.strip() or None
 
+    # The prompt of the validator's pattern is about what its command has said.
+    has_run = not result.had_no_files
     return ValidatorFailure(
         validator=validator.name,
-        pattern=validator.pattern.name,
-        description=validator.pattern.description,
+        pattern=validator.pattern.name if has_run else "",
+        description=validator.pattern.description if has_run else "it could not run",
         error=error_text(result),
         exit_code=result.exit_code,
         stdout=result.stdout,

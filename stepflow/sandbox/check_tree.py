@@ -117,8 +117,9 @@ class CheckTrees:
         #: The files of the newest closing, and how each check ended on them.
         self._newest: tuple[TreeState, str] | None = None
         self._results: dict[tuple[str, ...], CommandResult] = {}
-        #: Ignored folders that are not copied because they are too large.
-        self.left_out = find_large(workspace, LARGEST_IGNORED)
+        #: Ignored folders that are not copied because they are too large, and nobody said to keep them.
+        large, is_kept = find_large(workspace, LARGEST_IGNORED), fits_one_of(keep)
+        self.left_out = tuple(path for path in large if not is_kept(str(path)))
         toolbox.end_step()
         self._rules = toolbox.begin_work()
         with ExitStack() as making:
