@@ -389,10 +389,11 @@ class TestWhatSetupLeft:
         assert begun.closing().changed == ("hello.txt",)
         assert begun.check("git status --porcelain; cat vendor/a/b")[1] == [" M hello.txt", "1"]
 
-    def test_files_of_a_filter_stay_and_changes_to_them_are_found(self, work) -> None:
+    @pytest.mark.parametrize("when", ["2020-01-01", "+1 minute"])
+    def test_files_of_a_filter_stay_and_changes_to_them_are_found(self, work, when: str) -> None:
         begun = work(
-            "git config filter.up.clean 'tr a-z A-Z'; git config filter.up.smudge 'tr A-Z a-z'; "
-            "echo '*.up filter=up' > .gitattributes; echo abc > a.up; git add .; git commit -qm filter"
+            "git config filter.up.clean 'tr a-z A-Z'; git config filter.up.smudge 'tr A-Z a-z'; echo abc > a.up; "
+            f"echo '*.up filter=up' > .gitattributes; touch -d '{when}' a.up; git add .; git commit -qm filter"
         )
         closing, said = begun.check("cat a.up; git status --porcelain")
         assert (closing.uncommitted, said) == ((), ["abc"])

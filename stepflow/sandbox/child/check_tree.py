@@ -27,6 +27,8 @@ _INCLUDES = r"^include(if\..*)?\.path$"
 _COPIED = (("core.trustctime", "false"), ("core.checkStat", "minimal"))
 #: A check may set any time that a file has but that of its last change.
 _EXACT = (("core.trustctime", "true"), ("core.checkStat", "default"))
+#: A time after that of any file, in seconds, which every file system can store.
+_LATE = 2**31 - 1
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - what the user has there is removed
 
 
@@ -81,9 +83,8 @@ class CheckedOut:
         with open(os.path.join(dot_git, "index"), "rb") as file:
             index = file.read()
         with self._git(_COPIED) as own:
-            own.write("index", index)
-            own.refresh_index()
-            index = own.read("index")
+            # Git looks into files that are no older than their index, and would not know what a filter has written.
+            os.utime(own.write("index", index), (_LATE, _LATE))
             differing = {*own.ask("diff-files", "-z", "--name-only")}
         with self._git(_EXACT) as own:
             own.write("index", index)
