@@ -223,7 +223,7 @@ def _is_final(run: ConditionRun) -> bool:
 def _describe_end(run: ConditionRun) -> str:
     validator, result = run.validator, run.result
     problem = "; ".join(run.faults) if run.passed else _describe_unmet(validator, result)
-    cause = f"{validator.pattern.description.rstrip('.')}; {problem}"
+    cause = f"{_describe_failure(run).rstrip('.')}; {problem}"
     summary = f'validator "{validator.name}" failed ({cause})'
     if _is_final(run):
         hint = NOT_RUNNABLE.get(result.exit_code or 0)
@@ -236,12 +236,16 @@ def _describe_end(run: ConditionRun) -> str:
     return summary
 
 
+def _describe_failure(run: ConditionRun) -> str:
+    return "it could not run" if run.result.had_no_files else run.validator.pattern.description
+
+
 def _describe_unmet(validator: Validator, result: CommandResult) -> str:
     """Say in a few words how the result missed `successWhen`."""
     if result.timed_out:
         return f"it took longer than {validator.timeout:g} s"
-    if not result.started:
-        return "it could not be started"
+    if not result.started or result.had_no_files:
+        return result.error.partition("\n")[0].rstrip(".")[:LINE] if result.started else "it could not be started"
     match validator.success:
         case OutputEmpty() if result.exit_code == 0:
             return "its output is not empty"
@@ -267,12 +271,11 @@ def _build_failure(run: ConditionRun, root: str, commands: Commands) -> Validato
         request = CommandRequest(argv=("git", "branch", "--show-current"), timeout=30)
         return commands.run_command(request).stdout.strip() or None
 
-    # The prompt of the validator's pattern is about what its command has said.
-    has_run = not result.had_no_files
     return ValidatorFailure(
         validator=validator.name,
-        pattern=validator.pattern.name if has_run else "",
-        description=validator.pattern.description if has_run else "it could not run",
+        # The prompt of the validator's pattern is about what its command has said.
+        pattern="" if result.had_no_files else validator.pattern.name,
+        description=_describe_failure(run),
         error=error_text(result),
         exit_code=result.exit_code,
         stdout=result.stdout,

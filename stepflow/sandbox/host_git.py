@@ -13,7 +13,7 @@ from typing import IO
 from stepflow.domain.bundle import INDEX_PACK, Bundle
 from stepflow.domain.checkout import excludes_branch
 from stepflow.errors import BoundaryError, InputError
-from stepflow.sandbox.child.git import BRANCHES, NO_CONFIGURATION
+from stepflow.sandbox.child.git import BRANCHES, NO_CONFIGURATION, NO_GRAFT_ADVICE
 
 #: Nothing of the user's configuration may run or rewrite anything.
 _QUIET = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "maintenance.auto=false")
@@ -69,7 +69,7 @@ def run_git(
     stdin: IO[bytes] | int = subprocess.DEVNULL,
 ) -> str:
     """Return what git prints, without the line break at its end. Raises `BoundaryError` where it fails and may not."""
-    given = [word for setting in (*_QUIET, *settings) for word in ("-c", setting)]
+    given = [word for setting in (NO_GRAFT_ADVICE, *_QUIET, *settings) for word in ("-c", setting)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(  # noqa: S603 - fixed options, no shell

@@ -47,6 +47,7 @@ def test_a_setup_that_fails_with_the_change_is_told_to_the_model(checked: World)
     change = f"{IGNORE}echo worse > needs.txt; {GREET}"
     done = checked.run([*did(change), *[HANDED_OVER, CLAIM] * 2], setup=fails)
     assert done.outputs["outcome"] == "validation_failed", done.log
+    assert "it could not run; `setup`, which runs again because needs.txt changed" in done.outputs["reason"]
     retry = next(each for each in checked.events(done) if each["event"] == "completion_judged")["retry_prompt"]
     assert "Validator `git-clean` failed: it could not run" in retry
     assert "`setup`, which runs again because needs.txt changed, fails with exit code 3: no such package" in retry

@@ -33,7 +33,7 @@ PLAIN_ENVIRONMENT = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": "/dev/null
 NO_CONFIGURATION = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
 NO_PROGRAMS = (("core.hooksPath", os.devnull), ("core.fsmonitor", "false"))
 #: Naming a graft file makes git advise against grafts, at length and before it says what is wrong.
-_NO_GRAFT_ADVICE = ("-c", "advice.graftFileDeprecated=false")
+NO_GRAFT_ADVICE = "advice.graftFileDeprecated=false"
 GIT = ".git"
 ALTERNATES = "objects/info/alternates"
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -104,7 +104,7 @@ class GitProgram:
 
         seconds = self.seconds if self.deadline is None else max(self.deadline - time.monotonic(), 0.0)
         environment = {**os.environ, **PLAIN_ENVIRONMENT, **self.environment, **(env or {})}
-        words = ("git", *_NO_GRAFT_ADVICE, "-C", self.top, *words)
+        words = ("git", "-c", NO_GRAFT_ADVICE, "-C", self.top, *words)
         ended = run_program(words, environment, seconds, take, stdin=stdin)
         if self.deadline is not None and time.monotonic() >= self.deadline:
             raise OperationRefused(f"It took longer than {self.seconds:g} s.")

@@ -51,7 +51,7 @@ FORGED = {
     "the base's": (
         RUNNER,
         f"broken=$(git rev-parse HEAD:lib); {REPAIR_LIB}; {FORGE}",
-        ("validation_failed", "check-1"),
+        ("refused", "lib/code.py"),
     ),
     "one of the work, whose true objects lie beside it": (
         ROOT,
