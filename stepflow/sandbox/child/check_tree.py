@@ -33,7 +33,7 @@ _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - what the user has there is removed
 
 
 @dataclass(kw_only=True)
-class CheckedOut:
+class ClosingFiles:
     """The files of the newest closing in the tree of the checks, and an index by which only files are written that are
     not as it says."""
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import IO, Any
 
 from . import file_tools
-from .check_tree import CheckedOut, remove_shared_memory
+from .check_tree import ClosingFiles, remove_shared_memory
 from .enter_sandbox import SandboxConfig
 from .git import (
     FILES_LIMIT,
@@ -24,7 +24,7 @@ from .git import (
 )
 from .paths import OperationRefused
 from .snapshots import SnapshotRepository
-from .work import Work, WorkWatch
+from .work import FoundWork, WorkWatch
 
 Answer = dict[str, object]
 
@@ -84,7 +84,7 @@ class State:
 
     repository: Repository | None
     watch: WorkWatch | None = None
-    written: CheckedOut | None = None
+    written: ClosingFiles | None = None
 
     @classmethod
     def load(cls) -> State:
@@ -157,7 +157,7 @@ def _take_work(_config: object, request: dict[str, Any]) -> Answer:
     return {**_describe(work), "files": files}
 
 
-def _describe(work: Work) -> Answer:
+def _describe(work: FoundWork) -> Answer:
     paths = {"changed": work.changed[:FILES_LIMIT], "untracked": work.untracked[:FILES_LIMIT]}
     return {"commit": work.commit, "tree": work.tree, "branch": work.branch, **paths}
 
@@ -171,7 +171,7 @@ def _write_files(config: SandboxConfig, request: dict[str, Any]) -> Answer:
         if state.written is None:
             settings = tuple((key, value) for key, value in request["rules"]["settings"])
             excludes = request["rules"]["excludes"].encode("latin-1")
-            state.written = CheckedOut(repository=repository, settings=settings, excludes=excludes)
+            state.written = ClosingFiles(repository=repository, settings=settings, excludes=excludes)
         state.written.repository = repository
         state.written.write(request["commit"], request["files"], request["branch"])
     return {}

@@ -36,7 +36,7 @@ class Rules:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class FoundWork:
     """HEAD's commit with its tree and branch (empty where it is detached), and the paths of tracked files that differ
     from it and of files that no commit has."""
 
@@ -63,12 +63,12 @@ class WorkWatch:
             filtered = {path: _content_name(own, path) for path in hidden}
         self.rules = replace(self.rules, filtered=filtered)
 
-    def look(self) -> Work:
+    def look(self) -> FoundWork:
         """Look at the workspace. Raises `OperationRefused`."""
         with self._git() as (_, work):
             return work
 
-    def take(self, base: str, *, most_bytes: int, hand_on: Sink) -> tuple[Work, str]:
+    def take(self, base: str, *, most_bytes: int, hand_on: Sink) -> tuple[FoundWork, str]:
         """Hand on a bundle of what was made since the base, with a commit on top for what is not committed. Return that
         commit, or HEAD's where everything is. Nothing is handed on where HEAD's history ends at or before the base."""
         if not COMMIT.fullmatch(base):
@@ -82,7 +82,7 @@ class WorkWatch:
         return work, top
 
     @contextmanager
-    def _git(self) -> Iterator[tuple[EngineGit, Work]]:
+    def _git(self) -> Iterator[tuple[EngineGit, FoundWork]]:
         """Git that knows HEAD's commit and what differs from it."""
         repository, rules = self._repository, self.rules
         commit, branch = repository.head()
@@ -93,7 +93,7 @@ class WorkWatch:
             listed = [(record[:2], record[3:]) for record in own.ask(*_STATUS)]
             filtered = rules.filtered
             changed = [path for state, path in listed if state != _UNTRACKED]
-            work = Work(
+            work = FoundWork(
                 commit=commit,
                 tree=own.line("rev-parse", "--verify", "HEAD^{tree}"),
                 branch=branch,
@@ -114,7 +114,7 @@ class WorkWatch:
         own.refresh_index()
         self._index = own.read("index"), os.stat(os.path.join(own.folder, "index")).st_mtime_ns
 
-    def _commit_rest(self, own: EngineGit, work: Work, most_bytes: int) -> str:
+    def _commit_rest(self, own: EngineGit, work: FoundWork, most_bytes: int) -> str:
         if not (work.changed or work.untracked):
             return work.commit
         untracked = own.ask("ls-files", "--others", "--exclude-standard", "-z")
