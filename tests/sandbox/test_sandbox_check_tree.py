@@ -282,8 +282,14 @@ def test_checks_have_another_user_than_the_tools_and_no_memory_of_theirs(work) -
 
 def test_nothing_of_the_tools_or_of_a_check_runs_on(work) -> None:
     begun = work()
-    begun.tools("(setsid sh -c 'while sleep 0.05; do echo x >> hello.txt; done') > /dev/null 2>&1 &")
-    _, said = begun.check("setsid sleep 300 > /dev/null & sleep 0.3; git status --porcelain", "pgrep sleep; true")
+    # Other programs of this machine may sleep too.
+    own = f"5{os.getpid()}"
+    begun.tools(f"(setsid sh -c 'while sleep 0.0{own}; do echo x >> hello.txt; done') > /dev/null 2>&1 &")
+    start, look = f"setsid sleep 30{own} > /dev/null & sleep 0.3; ", f"pgrep -f '[s]leep [0-9.]*{own}'; true"
+    assert begun.check(f"{start}pgrep -f '[s]leep 30{own}' > /dev/null && git status --porcelain && echo there")[1] == [
+        "there"
+    ]
+    _, said = begun.check(start, look)
     assert said == []
 
 
