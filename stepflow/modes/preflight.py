@@ -55,7 +55,8 @@ from stepflow.run.request import (
 )
 from stepflow.run.start.inputs import BoundaryMode, Inputs
 from stepflow.run.workspace import open_toolbox, open_workspace, outside_of, toolbox_in_copy
-from stepflow.sandbox.check_tree import COPIES, CheckTrees
+from stepflow.sandbox.check_tree import CheckTrees
+from stepflow.sandbox.copying import COPIES
 from stepflow.sandbox.isolation import Layer, ToolboxOptions
 from stepflow.sandbox.selftest import Canary, try_canaries
 from stepflow.sandbox.workspace import make_empty_workspace, temporary_folder

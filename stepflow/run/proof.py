@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.proof import TESTS_PLACEHOLDER, ChangeTrees, Proof, ProofSettings, ProofVerdict, TrialLimits
@@ -26,6 +27,7 @@ from stepflow.run.request import RunRequest, toolbox_options
 from stepflow.run.workspace import copy_checkout, open_toolbox, options_at_root, request_in_copy, setup_command
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.change import ChangeRepository
+from stepflow.sandbox.check_tree import CheckTrees
 from stepflow.sandbox.host_git import ask_git
 from stepflow.sandbox.workspace import GIT, start_branch, temporary_folder, write_repository
 
@@ -117,8 +119,8 @@ class Trials:
                 self.note(tree)
                 begun = clock.now()
                 with ExitStack() as opened:
-                    request, commit = self._copy(tree, opened)
-                    trial = _Trial(request=request, commit=commit, clock=clock, begun=begun, end=end, timeout=timeout)
+                    request, history = self._copy(tree, opened)
+                    trial = _Trial(request=request, history=history, clock=clock, begun=begun, end=end, timeout=timeout)
                     trials.append(threads.submit(trial.run, self.commands, running, opened.pop_all()))
             self._wait(trials, most=0)
         return [*(trial.result() for trial in trials), *[None] * (len(trees) - len(trials))]
@@ -131,18 +133,18 @@ class Trials:
                 trial.result()
             self.cancellation.check()
 
-    def _copy(self, tree: str, opened: ExitStack) -> tuple[RunRequest, str]:
+    def _copy(self, tree: str, opened: ExitStack) -> tuple[RunRequest, Path]:
         """Copy the checkout for one trial, into a folder that is removed with `opened`, and return the request for the
-        copy and its only commit, which has no history. This is done here, where a signal interrupts it."""
+        copy, and the repository with its only commit. This is done here, where a signal interrupts it."""
         request = self.request
         place = opened.enter_context(temporary_folder(request.root))
         copy, history = place / "checkout", place / "history"
         with self.cancellation.obeyed():
             history.mkdir()
-            commit = self.repository.copy_tree(tree, history)
+            self.repository.copy_tree(tree, history)
             copy_checkout(request, copy, with_history=False)
             write_repository(history, copy / GIT)
-            return request_in_copy(request, copy), commit
+            return request_in_copy(request, copy), history
 
 
 def _has_met_another(result: CommandResult) -> bool:
@@ -151,46 +153,57 @@ def _has_met_another(result: CommandResult) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class _Trial:
-    """One trial, in a workspace of its own: when it began, when all trials must have ended, in seconds since the epoch,
-    and the seconds for each of its commands."""
+    """One trial, in a workspace of its own, whose only commit is in the repository `history`: when it began, when all
+    trials must have ended, in seconds since the epoch, and the seconds for each of its commands."""
 
     request: RunRequest
-    commit: str
+    history: Path
     clock: Clock
     begun: float
     end: float
     timeout: float
 
     def run(self, requests: Sequence[CommandRequest], running: _Running, opened: ExitStack) -> Results | None:
-        """Check the commit out, run the commands, and close what is opened. None if there is too little time left."""
-        request, copy, clock = self.request, self.request.root, self.clock
+        """Check the commit out, set it up, run the commands as checks, and close what is opened. None if there is too
+        little time left."""
+        request, copy = self.request, self.request.root
         with opened:
+            commit = ask_git(self.history, "rev-parse", "HEAD")
             with Toolbox.start(copy, options=options_at_root(request)) as toolbox, running.stoppable(toolbox):
-                start_branch(toolbox, _BRANCH, self.commit)
+                start_branch(toolbox, _BRANCH, commit)
             # Signals reach the main thread only, which stops this one.
             with (
                 open_toolbox(copy, toolbox_options(request), Cancellation()) as toolbox,
                 running.stoppable(toolbox),
             ):
-                endless = Deadline(clock=clock, at=None)
-                commands = TimelyCommands(commands=toolbox, deadline=endless, redact=request.redactor)
                 if setup := setup_command(request):
-                    if (result := self._run_in_time(commands, setup)) is None:
+                    if (result := self._run_in_time(toolbox, setup)) is None:
                         return None
                     if result.exit_code != 0:
                         return (_without_setup(result),) * len(requests)
-                results = []
-                for each in requests:
-                    timely = replace(each, timeout=min(self.timeout, each.timeout))
-                    if (result := self._run_in_time(commands, timely)) is None:
-                        return None
-                    results.append(replace(result, seconds=clock.now() - self.begun))
+                with (
+                    CheckTrees(toolbox, self.history, base=commit) as trees,
+                    running.stoppable(trees),
+                    trees.opened() as files,
+                ):
+                    return self._check(files, requests)
+
+    def _check(self, files: Commands, requests: Sequence[CommandRequest]) -> Results | None:
+        results = []
+        for each in requests:
+            timely = replace(each, timeout=min(self.timeout, each.timeout))
+            if (result := self._run_in_time(files, timely)) is None:
+                return None
+            started = result.started and not result.had_no_files
+            results.append(replace(result, started=started, seconds=self.clock.now() - self.begun))
         return tuple(results)
 
     def _run_in_time(self, commands: Commands, request: CommandRequest) -> CommandResult | None:
         """Run a command; None if the time of all trials is over before it ends."""
         if (left := self.end - self.clock.now()) <= 0:
             return None
+        endless = Deadline(clock=self.clock, at=None)
+        commands = TimelyCommands(commands=commands, deadline=endless, redact=self.request.redactor)
         result = commands.run_command(replace(request, timeout=min(request.timeout, left)))
         return None if result.timed_out and left < request.timeout else result
 
@@ -205,11 +218,11 @@ class _Running:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._toolboxes: set[Toolbox] = set()
+        self._toolboxes: set[Toolbox | CheckTrees] = set()
         self._stopped = False
 
     @contextmanager
-    def stoppable(self, toolbox: Toolbox) -> Iterator[None]:
+    def stoppable(self, toolbox: Toolbox | CheckTrees) -> Iterator[None]:
         """Inside the block the toolbox ends when all are stopped."""
         with self._lock:
             if self._stopped:

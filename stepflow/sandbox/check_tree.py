@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Self
 
+from stepflow.domain.activity import activity
 from stepflow.domain.checkout import CommandRequest, CommandResult, TreeState, fits_one_of
 from stepflow.domain.manifests import changed_manifests
 from stepflow.domain.text import excerpt, name_some, readable_output
@@ -24,8 +25,6 @@ from stepflow.sandbox.installed import Installed
 from stepflow.sandbox.mirror import Mirror
 from stepflow.sandbox.workspace import GIT, give_to, remove_folder
 
-#: Copies of a checkout's files that a run has at a time: the workspace, what `setup` left, and the tree of the checks.
-COPIES = 3
 #: Folders that git ignores and nobody installed are copied up to so many bytes.
 LARGEST_IGNORED = 1024**3
 #: The commits of one closing, with what is not committed, may have so many bytes.
@@ -126,9 +125,10 @@ class CheckTrees:
             making.callback(self._remove)
             kept.mkdir(mode=0o700)
             self.repository = ChangeRepository(kept / "work.git", checkout)
-            with waiting():
-                self._keep(workspace, private)
-            self._box = self._start()
+            with activity("copying the files that checks start from"):
+                with waiting():
+                    self._keep(workspace, private)
+                self._box = self._start()
             making.pop_all()
 
     def _keep(self, workspace: Path, private: Path) -> None:
@@ -160,6 +160,11 @@ class CheckTrees:
     ) -> None:
         self._box.close()
         self._remove()
+
+    def interrupt(self) -> None:
+        """End everything that checks run, from another thread than the one that waits for them, which gets an
+        `IsolationError`."""
+        self._box.interrupt()
 
     def _remove(self) -> None:
         for folder in (self._kept, *(swap.of_checks for swap in self._swaps)):
@@ -215,7 +220,7 @@ class CheckTrees:
         # Nothing may run while the places change again.
         standing.push(self._end_on_error)
         try:
-            with self._waiting():
+            with self._waiting(), activity("writing the files of the checks"):
                 self._write(closing, files)
         except BoundaryError as exc:
             return _failure(exc)

@@ -24,7 +24,9 @@ from stepflow.sandbox.installed import (
     move_environment,
 )
 
-#: A copy that may take longer is announced.
+#: Copies of a checkout's files that a run has at a time: the workspace, what `setup` left, and the tree of the checks.
+COPIES = 3
+#: What may take longer to copy is announced.
 SLOW_SECONDS = 2.0
 #: Git's own setting of a clone, which names what is left out. No commit and no tool can write it.
 LEAVE_OUT = "stepflow.leaveOut"
@@ -122,15 +124,16 @@ class CopiedFiles:
         }
 
     def announce(self, place: Path, often: str = "") -> str:
-        """Say how much is to be copied, and how long that may take, if it is not done at once; and how `often`."""
+        """Say how much is to be copied for a run and its checks, and how long that may take, if it is not done at once;
+        and how `often`."""
         size, files = self.size, _count("--inodes", self._everything, self.checkout)
-        seconds = size / _BYTES_PER_SECOND + files / _FILES_PER_SECOND
+        seconds = COPIES * (size / _BYTES_PER_SECOND + files / _FILES_PER_SECOND)
         if seconds < SLOW_SECONDS:
             return ""
         free = shutil.disk_usage(place).free
-        room = "" if free > size else f", where only {mebibytes(free)} are free"
-        each = f", {often}" if often else ""
-        said = f"Copying {mebibytes(size)} in {files:,} files to {place}{room}{each}: about {_duration(seconds)}."
+        room = "" if free > COPIES * size else f", where only {mebibytes(free)} are free"
+        times = f"{COPIES} times {often}".rstrip()
+        said = f"Copying {mebibytes(size)} in {files:,} files to {place}{room}, {times}: about {_duration(seconds)}."
         untracked = (*self.installed.others, *self.dependencies)
         sizes = {name: _size((name,), self.checkout) for name in map(str, untracked) if name in {*self.names}}
         large = (name for name in sizes if sizes[name] * 10 > size)

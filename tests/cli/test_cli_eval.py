@@ -141,7 +141,7 @@ def test_a_large_copy_is_announced_once_for_all_cases(project: Path, model: Mess
     main(words(model, "--usd", "0.001"))
     notes = capsys.readouterr().err
     assert notes.count("Copying") == 1, notes
-    assert "for each case and each trial: about" in notes
+    assert "3 times for each case and each trial: about" in notes
 
 
 @pytest.mark.whole

@@ -136,6 +136,13 @@ def test_a_check_that_was_red_before_speaks_against_nothing(try_all: Try) -> Non
     assert (problems(tried), tried.red_before) == (["", "it makes `test` fail"], ("lint",))
 
 
+def test_what_a_check_changes_does_not_reach_the_next_one(try_all: Try) -> None:
+    changes = check("format", "echo > code_file.py; echo left > left.txt")
+    sees = check("names", "grep -q one code_file.py && ! test -e left.txt")
+    tried = try_all([at(1, 1, "x = 1\n")], changes, sees)
+    assert (problems(tried), tried.red_before) == (["it makes `names` fail"], ())
+
+
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("suggestion", "problem"),
