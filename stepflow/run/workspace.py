@@ -223,6 +223,7 @@ def open_toolbox(workspace: Path, options: ToolboxOptions, cancellation: Cancell
         toolbox.interruptible(cancellation.waiting),
     ):
         yield toolbox
+        toolbox.remove_shared_memory()
     if not toolbox.ended_all:
         raise IsolationError(
             "A process of the tools may have survived the run.", hint="Run the job again on a fresh machine."

@@ -17,6 +17,8 @@ from stepflow.domain.checkout import CommandRequest, CommandResult, TreeState
 from stepflow.engine.judge import has_passed
 from stepflow.errors import InputError
 from stepflow.ports import Commands
+from stepflow.run.clock import Cancellation
+from stepflow.run.workspace import open_toolbox
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.check_tree import CheckTrees
 from stepflow.sandbox.isolation import ToolboxOptions
@@ -278,6 +280,37 @@ def test_checks_have_another_user_than_the_tools_and_no_memory_of_theirs(work) -
     assert said == []
     assert begun.check("id -u")[1] != user.splitlines()
     assert not os.path.lexists("/dev/shm/planted")
+
+
+#: What the kernel keeps when no process is left, small enough to be allowed, and the flags that make it.
+KEPT = {
+    "a segment": ("shmget(77, 16, {})", 0o1666),
+    "semaphores": ("semget(77, 1, {})", 0o1666),
+    "a queue": ("msgget(77, {})", 0o1666),
+    "a queue of POSIX": ("mq_open(b'/77', {}, 0o666, None)", os.O_CREAT | os.O_RDWR),
+}
+
+
+@root_only
+@pytest.mark.parametrize(("call", "made_by"), KEPT.values(), ids=KEPT)
+def test_nothing_that_the_kernel_keeps_passes_from_tools_to_checks_or_between_them(
+    work, call: str, made_by: int
+) -> None:
+    begun, program = work(), 'python3 -c "import ctypes, sys; sys.exit(ctypes.CDLL(None).{} < 0)"'
+    make, find = (program.format(call.format(flags)) for flags in (made_by, made_by & ~0o1666 & ~os.O_CREAT))
+    begun.tools(f"umask 0; {make}; true")
+    assert begun.check(f"{find} && echo found")[1] == []
+    assert begun.check(f"umask 0; {make}; true", f"{find} && echo found")[1] == []
+
+
+@root_only
+def test_nothing_of_the_tools_stays_in_the_machines_memory(checkout: Path) -> None:
+    workspace, left = checkout.parent / "workspace", Path(f"/dev/shm/left-by-{os.getpid()}")
+    make_workspace(checkout, workspace)
+    options = ToolboxOptions(private_root=checkout.parent)
+    with open_toolbox(workspace, options, Cancellation()) as toolbox:
+        assert Box(toolbox, workspace).sh(f"mkdir {left}; touch {left}/file; ls {left}").stdout == "file\n"
+    assert not left.exists()
 
 
 def test_nothing_of_the_tools_or_of_a_check_runs_on(work) -> None:

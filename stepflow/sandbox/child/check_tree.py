@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -30,6 +31,7 @@ _EXACT = (("core.trustctime", "true"), ("core.checkStat", "default"))
 #: A time after that of any file, in seconds, which every file system can store.
 _LATE = 2**31 - 1
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - what the user has there is removed
+_SEGMENTS, _IPC_RMID = "/proc/sysvipc/shm", 0
 
 
 @dataclass(kw_only=True)
@@ -117,7 +119,21 @@ def _leave_out_programs(git: GitProgram) -> None:
 
 
 def remove_shared_memory() -> None:
-    """Remove what this user has in shared memory. For a user whom nobody else is."""
+    """Remove what this user has in shared memory, and its segments of System V; other things that the kernel keeps
+    without a process are refused to tools. For a user whom nobody else is."""
     for name in os.listdir(_SHARED_MEMORY) if os.path.isdir(_SHARED_MEMORY) else ():
         with suppress(OSError):
             remove(os.path.join(_SHARED_MEMORY, name))
+    for segment in _read_segments():
+        ctypes.CDLL(None).shmctl(segment, _IPC_RMID, None)
+
+
+def _read_segments() -> list[int]:
+    """Return the numbers of this user's segments."""
+    try:
+        with open(_SEGMENTS, "rb") as file:
+            header, *lines = map(bytes.split, file)
+    except OSError:
+        return []
+    number, user = header.index(b"shmid"), header.index(b"uid")
+    return [int(line[number]) for line in lines if int(line[user]) == os.getuid()]
