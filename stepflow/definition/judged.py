@@ -45,6 +45,8 @@ def is_unjudged(agent: AgentDefinition) -> bool:
 
 
 def report_unjudged(agent: AgentDefinition, problems: FileProblems) -> None:
-    """Report an agent that nothing judges (SF612)."""
-    if is_unjudged(agent):
+    """Report an agent that nothing judges (SF612), unless that is because an entry of `validationSteps` is misspelled,
+    which has been reported (SF606)."""
+    is_misspelled = any(each.code == "SF606" for each in problems.diagnostics.collected)
+    if is_unjudged(agent) and not is_misspelled:
         problems.add(UNJUDGED, "/validationSteps", REASON, FIX)
