@@ -135,6 +135,16 @@ def test_a_report_that_a_validator_writes_is_not_pushed_and_refuses_nothing(atta
     assert "reports" not in git(attacked.world.server, "ls-tree", "-r", "--name-only", branch)
 
 
+BROKEN_TEST = "raise SystemExit('the sizes are wrong')"
+IMPORT_TEST = "import sys; sys.path.insert(0, '.'); import test_sizes"
+PLANT_BYTE_CODE = """python3 - <<'PY'
+import importlib._bootstrap_external as loader, importlib.util, os
+os.makedirs('__pycache__', exist_ok=True)
+with open(importlib.util.cache_from_source('test_sizes.py'), 'wb') as file:
+    file.write(loader._code_to_hash_pyc(compile('', 'test_sizes.py', 'exec'), b'12345678', False))
+PY"""
+FIND_SEGMENT = 'python3 -c "import ctypes, sys; sys.exit(ctypes.CDLL(None).shmget(77, 16, {}) < 0)"'
+#: Checks that fail on what is pushed, and what makes them pass in the workspace.
 POISON = {
     "a configuration of the checker": (CHECK_TYPES, "printf '[mypy]\\nignore_errors = True\\n' > ~/.mypy.ini"),
     "a module that Python loads by itself": (
@@ -143,38 +153,35 @@ POISON = {
     ),
     "the program that setup installed": ("checker", "printf '#!/bin/sh\\n' > ~/.local/bin/checker"),
     "a library of the program that setup installed": ("python3 ~/lib/main.py", "echo 'result = 0' > ~/lib/result.py"),
+    "a dependency that git ignores": ("python3 vendor/main.py", "echo > vendor/main.py"),
+    "byte code that git ignores": (f'python3 -c "{IMPORT_TEST}"', PLANT_BYTE_CODE),
+    "byte code, with an empty environment": (f'env -i PATH="$PATH" python3 -E -c "{IMPORT_TEST}"', PLANT_BYTE_CODE),
+    "a module instead of the library's": (
+        "python3 -m unittest -q test_sizes",
+        "echo > unittest.py; python3 -c \"import py_compile as p; p.compile('unittest.py', 'unittest.pyc')\"; "
+        "rm unittest.py",
+    ),
+    "a file below a folder named .git": ("test -e lib/.git/code.py", "mkdir -p lib/.git; touch lib/.git/code.py"),
+    "an empty folder": ("test -d results", "mkdir results"),
+    "shared memory": ("grep -q green /dev/shm/state", "echo green > /dev/shm/state; chmod a+r /dev/shm/state"),
+    "a segment of System V": (FIND_SEGMENT.format(0), FIND_SEGMENT.format(0o1666)),
 }
 SETUP = """mkdir -p ~/.local/bin ~/lib
 printf '#!/bin/sh\\nexit 1\\n' > ~/.local/bin/checker; chmod +x ~/.local/bin/checker
-printf 'import result; raise SystemExit(result.result)' > ~/lib/main.py; echo 'result = 1' > ~/lib/result.py"""
+printf 'import result; raise SystemExit(result.result)' > ~/lib/main.py; echo 'result = 1' > ~/lib/result.py
+mkdir vendor; echo 'raise SystemExit(1)' > vendor/main.py; echo red > /dev/shm/state"""
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("check", "poison"), POISON.values(), ids=POISON)
-def test_a_poisoned_home_turns_no_validator_green(attacked: Attacked, check: str, poison: str) -> None:
-    attacked.checks({"command": check})
-    try_it = f"{TYPE_ERROR}; {COMMIT_ALL}; {poison}; {check} && echo green here"
-    ended = attacked.run(try_it, setup=SETUP)
-    assert "green here" in attacked.said()
-    assert ended.outputs["outcome"] == "validation_failed", ended.log
-    assert attacked.pushed() == []
-
-
-def test_planted_byte_code_beside_a_guarded_test_is_not_run(attacked: Attacked) -> None:
-    (attacked.world.checkout / ".gitignore").write_text("__pycache__/\n")
-    (attacked.world.checkout / "test_sizes.py").write_text("raise SystemExit('the sizes are wrong')\n")
-    check = "python3 -c 'import sys; sys.path.insert(0, \".\"); import test_sizes'"
+def test_what_git_does_not_list_turns_no_validator_green(attacked: Attacked, check: str, poison: str) -> None:
+    (attacked.world.checkout / ".gitignore").write_text("*.pyc\nvendor/\n")
+    (attacked.world.checkout / "test_sizes.py").write_text(f"{BROKEN_TEST}\n")
     attacked.checks({"command": check, "guards": ["test_sizes.py"], "guard": "block"})
-    plant = (
-        "python3 - <<'PY'\n"
-        "import importlib._bootstrap_external as loader, importlib.util, os\n"
-        "os.makedirs('__pycache__', exist_ok=True)\n"
-        "code = compile('', 'test_sizes.py', 'exec')\n"
-        "with open(importlib.util.cache_from_source('test_sizes.py'), 'wb') as file:\n"
-        "    file.write(loader._code_to_hash_pyc(code, b'12345678', False))\n"
-        f"PY\n{check} && echo green here"
-    )
-    ended = attacked.run(plant)
-    assert "green here" in attacked.said()
+    try_it = f"{TYPE_ERROR}; {COMMIT_ALL}; {check} || echo red here; {poison}; {check} && echo green here"
+    ended = attacked.run(try_it, setup=SETUP)
+    said = attacked.said()
+    assert "red here" in said, said
+    assert "green here" in said, said
     assert ended.outputs["outcome"] == "validation_failed", ended.log
     assert attacked.pushed() == []
