@@ -84,6 +84,7 @@ from stepflow.run.finish import report_unprepared, with_confirmed_names
 from stepflow.run.issue import follow_repository, skip_stranger
 from stepflow.run.long_activity import log_long_activities
 from stepflow.run.prepare import Prepared, clock_for, load_requested, prepare_run, reviews_pull_requests
+from stepflow.run.proxy_config import proxy_passwords, proxy_secrets_in
 from stepflow.run.pull_request.follow_up import find_follow_up
 from stepflow.run.pull_request.review import find_review
 from stepflow.run.request import (
@@ -91,8 +92,6 @@ from stepflow.run.request import (
     agents_folder,
     boundary_settings,
     proxy_config_of,
-    proxy_passwords,
-    proxy_secrets_in,
     with_retries,
 )
 from stepflow.run.resume import completed_report, waiting_request, without_foreign_addresses

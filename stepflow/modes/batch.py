@@ -22,7 +22,7 @@ from stepflow.errors import InputError
 from stepflow.ports import Clock
 from stepflow.report.document import read_report
 from stepflow.report.safe_text import ADDRESS
-from stepflow.run.request import ProxyConfig
+from stepflow.run.proxy_config import ProxyConfig
 from stepflow.run.start.input_maps import ManyIssuesInput
 from stepflow.run.start.inputs import Inputs
 from stepflow.run.start.server import check_addresses

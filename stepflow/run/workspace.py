@@ -23,9 +23,10 @@ from stepflow.journal import MemoryJournal
 from stepflow.ports import Commands, Journal, Tools
 from stepflow.run.clock import COMPLETION_GRACE, GRACE, Cancellation, Deadline, SystemClock, TimelyCommands
 from stepflow.run.prepare import Prepared
+from stepflow.run.proxy_config import proxy_variables
 from stepflow.run.pull_request.follow_up import fetch_history
 from stepflow.run.readiness import check_mcp_secrets, run_branch
-from stepflow.run.request import RunRequest, proxy_variables, toolbox_options
+from stepflow.run.request import RunRequest, toolbox_options
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.egress.proxy import EgressProxy
 from stepflow.sandbox.environment import copy_environments, install_packages, programs_of_copy

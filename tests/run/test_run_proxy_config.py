@@ -9,7 +9,8 @@ import pytest
 import trustme
 
 from stepflow.errors import InputError
-from stepflow.run.request import ProxyConfig, RunRequest, proxy_passwords, proxy_secrets_in, read_proxy_config
+from stepflow.run.proxy_config import ProxyConfig, proxy_passwords, proxy_secrets_in, read_proxy_config
+from stepflow.run.request import RunRequest
 from stepflow.run.start.inputs import read_inputs
 from stepflow.run.start.server import check_addresses
 from stepflow.run.start.trigger import Trigger
