@@ -102,6 +102,7 @@ def _checks(request: RunRequest, cancellation: Cancellation, note: Callable[[str
         except DefinitionError as error:
             yield _problem_row("definition", error.problems)
     if agent:
+        request = replace(request, kept=agent.keep_for_checks)
         yield from guard_rows("run arguments", lambda: _arguments(request, agent))
         yield from guard_rows("mcp-secrets", lambda: _mcp_secrets(request, agent))
         yield from _telemetry(request.inputs)

@@ -37,7 +37,7 @@ from stepflow.errors import BoundaryError
 from stepflow.run.clock import COMPLETION_GRACE, SystemClock
 from stepflow.run.finish import Run, find_unkeepable, stream_commits, uncommitted_files
 from stepflow.run.proof import Results, Trials
-from stepflow.run.request import RunRequest, boundary_settings, commit_rules
+from stepflow.run.request import boundary_settings, commit_rules
 from stepflow.sandbox.box import BundleTooLarge, Toolbox
 from stepflow.sandbox.change import ChangeRepository
 from stepflow.sandbox.workspace import temporary_folder
@@ -46,35 +46,35 @@ from stepflow.sandbox.workspace import temporary_folder
 def try_suggestions(run: Run, result: FlowResult) -> SuggestionResults | None:
     """Try the suggestions of a review that is about to be submitted, and record how it went; None without any. Signals
     are held at the end."""
-    pull, agent, original = run.facts.reviewed, run.prepared.agent, run.request.original
+    pull, agent, request = run.facts.reviewed, run.prepared.agent, run.request
     if pull is None or result.outcome is not Outcome.COMPLETED:
         return None
-    hosts = boundary_settings(run.request).link_hosts(agent.github.allowed_link_hosts)
-    output_filter = OutputFilter(allowed_hosts=hosts, redactor=run.request.redactor)
+    hosts = boundary_settings(request).link_hosts(agent.github.allowed_link_hosts)
+    output_filter = OutputFilter(allowed_hosts=hosts, redactor=request.redactor)
     review = requested_review(result.answer, output_filter)
     worth, problems = find_suggestions(review, pull, output_filter) if review else ((), ())
     if not (worth or problems):
         return None
     tried = SuggestionResults(suggestions=())
-    if worth and original is None:
+    if worth and request.original is None:
         why = "a trial needs a workspace that stepflow made"
         tried = SuggestionResults(suggestions=tuple(_words(each, why) for each in worth))
-    elif worth and original:
+    elif worth:
         run.cancellation.hold()
-        with temporary_folder(original.root) as folder:
-            tried = _open_trials(run, original, folder / "change", agent.steps[result.step_id]).run(worth)
+        with temporary_folder(request.checkout) as folder:
+            tried = _open_trials(run, folder / "change", agent.steps[result.step_id]).run(worth)
     everything = sorted((*tried.suggestions, *problems), key=lambda each: each.comment)
     tried = replace(tried, suggestions=tuple(everything))
     run.journal.append(SuggestionsTried(results=tried))
     return tried
 
 
-def _open_trials(run: Run, original: RunRequest, folder: Path, step: Step) -> SuggestionTrials:
+def _open_trials(run: Run, folder: Path, step: Step) -> SuggestionTrials:
     with run.cancellation.obeyed():
         repository = ChangeRepository(folder, run.request.base_repository)
     trials = Trials(
         repository=repository,
-        request=original,
+        request=run.request.of_checkout,
         commands=(),
         cancellation=run.cancellation,
         ends=SystemClock().now() + run.deadline.seconds_left(COMPLETION_GRACE),

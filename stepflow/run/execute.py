@@ -18,7 +18,6 @@ from stepflow.domain.effect import ApprovalAnswered, EffectKind, EffectStatus
 from stepflow.domain.flow import FlowResult, RunState, advance, fold
 from stepflow.domain.reports.report import AgentResult
 from stepflow.domain.run import ImagesRead, RunFacts, StartedBy
-from stepflow.domain.text import name_some
 from stepflow.domain.words import BaseChecks, Outcome, Progress, Provider, Stage, StructuredOutput
 from stepflow.engine.judge import require_passing, run_on_base
 from stepflow.engine.loop import run_flow
@@ -50,7 +49,8 @@ from stepflow.run.workspace import (
     setup_command,
 )
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.check_tree import LARGEST_IGNORED, CheckTrees
+from stepflow.sandbox.check_tree import CheckTrees
+from stepflow.sandbox.copying import describe_too_large
 from stepflow.sandbox.isolation import ToolboxOptions
 
 #: Paths that a message names, and their length in characters.
@@ -212,10 +212,8 @@ def _with_checks(run: Run, ports: Ports, toolbox: Toolbox, opened: ExitStack) ->
         note=lambda message: run.note("info", message),
     )
     opened.enter_context(trees)
-    if trees.left_out:
-        names, most = name_some(map(str, trees.left_out)), LARGEST_IGNORED >> 30
-        advice = "If a check needs it, let the input setup install it, or name it in keepForChecks of agent.json."
-        run.note("warning", f"[Checks] they do not see {names}: git ignores it, and it has over {most} GiB. {advice}")
+    if trees.too_large:
+        run.note("warning", f"[Checks] {describe_too_large(trees.too_large)}")
     return replace(ports, checks=RunChecks(trees=trees, run=run))
 
 

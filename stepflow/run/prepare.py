@@ -231,7 +231,9 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     check_policy(request)
     check_request(request)
     agent = load_requested(request)
-    request = replace(narrow_network(request, agent), anyone_may_start=agent.anyone_may_start)
+    request = replace(
+        narrow_network(request, agent), anyone_may_start=agent.anyone_may_start, kept=agent.keep_for_checks
+    )
     scenario = scenario_of(request)
     request = require_base_checks(request, scenario)
     inputs = request.inputs

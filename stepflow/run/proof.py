@@ -280,14 +280,14 @@ class ProvingCommands:
         )
 
     def _prove(self, asked: CommandRequest, settings: ProofSettings) -> Proof:
-        original = self.run.request.original
-        if original is None:
+        request = self.run.request
+        if request.original is None:
             return Proof(verdict=ProofVerdict.NOT_TRIED, reason="A proof needs a workspace made by stepflow.")
         change = read_change(self.repository, self._base(), self.head, settings)
         *_, script = asked.argv
         trials = Trials(
             repository=self.repository,
-            request=original,
+            request=request.of_checkout,
             commands=(in_shell(fill_command(script, change.tests), asked.timeout),),
             cancellation=self.run.cancellation,
             ends=SystemClock().now() + self.run.deadline.seconds_left(COMPLETION_GRACE),

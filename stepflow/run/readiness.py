@@ -31,6 +31,7 @@ from stepflow.run.resume import OWN_FILES
 from stepflow.run.start.inputs import BoundaryMode, Inputs
 from stepflow.run.start.policy import refusal
 from stepflow.run.start.server import check_addresses
+from stepflow.sandbox.copying import describe_too_large
 from stepflow.sandbox.environment import check_packages, check_pass_env
 from stepflow.sandbox.host_git import Setting, ask_git, check_branch, head_commit, local_branch, read_settings
 from stepflow.sandbox.workspace import GIT
@@ -248,12 +249,19 @@ def _check_server(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...
 
 
 #: In the order in which they run, by the name of their row in the preflight.
+def _check_ignored_files(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...] | None:
+    """Name ignored files that are too large to be copied unasked."""
+    too_large = request.copied_files.too_large
+    return (describe_too_large(too_large),) if too_large else ()
+
+
 CHECKS: Mapping[str, Check] = {
     "repository": _check_repository,
     "branch name": _check_branch_name,
     "local branch": _check_local_branch,
     "git filters": _check_filters,
     "disk": _check_space,
+    "ignored files": _check_ignored_files,
     "archive": check_archived,
     "issue": check_issue,
     "ci-workflow": _check_ci_workflow,

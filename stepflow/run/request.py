@@ -71,6 +71,8 @@ class RunRequest:
     programs: tuple[Path, ...] | None = None
     #: Whether of what git does not track only what was installed is copied.
     only_installed: bool = False
+    #: Patterns of ignored files that are copied however large they are.
+    kept: tuple[str, ...] = ()
     #: The request for the checkout that the workspace `root` was made from; None before there is a workspace.
     original: RunRequest | None = field(default=None, repr=False)
     #: The copy of the checkout with the commit that a rehearsal starts from.
@@ -139,6 +141,11 @@ class RunRequest:
         """The user's checkout, which no tool ever touches."""
         return self.source or self.root
 
+    @cached_property
+    def of_checkout(self) -> RunRequest:
+        """The same request before there was a workspace."""
+        return replace(self.original, kept=self.kept) if self.original else self
+
     @property
     def base_repository(self) -> Path:
         """The repository with the commit that the run starts from, which no tool has touched. That of a pull
@@ -151,8 +158,8 @@ class RunRequest:
     def copied_files(self) -> CopiedFiles:
         """What a workspace has of the checkout. Raises `InputError` for a name that cannot be left out."""
         if self.original:
-            return self.original.copied_files
-        return copied_files(self.root, only_installed=self.only_installed)
+            return self.of_checkout.copied_files
+        return copied_files(self.root, only_installed=self.only_installed, kept=self.kept)
 
     @property
     def login_files(self) -> tuple[Path, ...]:

@@ -68,7 +68,7 @@ class Workspace:
         pull = request.follow_up or request.reviewed
         cancellation.hold()
         with cancellation.obeyed():
-            original = request.original or request
+            original = request.of_checkout
             branch = "" if request.in_place else run_branch(request, prepared.agent)
             copy_checkout(original, request.root, with_history=pull is None, branch=branch, note=note)
             copy_environments(original.programs or (), request.checkout, request.root)

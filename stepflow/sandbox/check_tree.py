@@ -20,13 +20,11 @@ from stepflow.ports import Commands
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.change import ChangeRepository
 from stepflow.sandbox.child.paths import STEP_SECONDS, remove
-from stepflow.sandbox.copying import CopiedFiles, copy_files, find_large
+from stepflow.sandbox.copying import CopiedFiles, copy_files, find_too_large
 from stepflow.sandbox.installed import Installed
 from stepflow.sandbox.mirror import Mirror
 from stepflow.sandbox.workspace import GIT, give_to, remove_folder
 
-#: Folders that git ignores and nobody installed are copied up to so many bytes.
-LARGEST_IGNORED = 1024**3
 #: The commits of one closing, with what is not committed, may have so many bytes.
 MOST_BYTES = 512 * 1024 * 1024
 #: Characters of the output of a `setup` that fails.
@@ -116,9 +114,8 @@ class CheckTrees:
         #: The files of the newest closing, and how each check ended on them.
         self._newest: tuple[TreeState, str] | None = None
         self._results: dict[tuple[str, ...], CommandResult] = {}
-        #: Ignored folders that are not copied because they are too large, and nobody said to keep them.
-        large, is_kept = find_large(workspace, LARGEST_IGNORED), fits_one_of(keep)
-        self.left_out = tuple(path for path in large if not is_kept(str(path)))
+        #: What is not copied because it is too large, and nobody said to keep it.
+        self.too_large = find_too_large(workspace, keep)
         toolbox.end_step()
         self._rules = toolbox.begin_work()
         with ExitStack() as making:
@@ -133,7 +130,7 @@ class CheckTrees:
 
     def _keep(self, workspace: Path, private: Path) -> None:
         """Copy what `setup` left, and make places for the copies that checks use."""
-        files = CopiedFiles(installed=Installed(checkout=workspace), left_out=self.left_out)
+        files = CopiedFiles(installed=Installed(checkout=workspace), too_large=self.too_large)
         (self._kept / "checkout").mkdir()
         copy_files((*files.names, GIT), self._kept / "checkout", folder=workspace)
         copy_files(_PRIVATE, self._kept, folder=private)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from stepflow.domain.checkout import fits_one_of
 from stepflow.domain.text import mebibytes, name_some
 from stepflow.errors import InputError
 from stepflow.sandbox.host_git import ask_git
@@ -28,6 +29,8 @@ from stepflow.sandbox.installed import (
 COPIES = 3
 #: What may take longer to copy is announced.
 SLOW_SECONDS = 2.0
+#: What git ignores and nobody installed is copied unasked up to so many bytes.
+LARGEST_IGNORED = 1024**3
 #: Git's own setting of a clone, which names what is left out. No commit and no tool can write it.
 LEAVE_OUT = "stepflow.leaveOut"
 _GIT = ".git"
@@ -43,11 +46,12 @@ _NAMED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class CopiedFiles:
-    """What of a checkout is copied: everything but `left_out`, or with `only_installed` what git tracks and what was
-    installed."""
+    """What of a checkout is copied: everything but what is `left_out` by name and what is `too_large`, or with
+    `only_installed` what git tracks and what was installed."""
 
     installed: Installed
     left_out: tuple[Path, ...] = ()
+    too_large: tuple[Path, ...] = ()
     only_installed: bool = False
 
     @property
@@ -163,11 +167,11 @@ class CopiedFiles:
         return (*self.names, *map(str, self._linked_in(self.dependencies).values()))
 
     def _is_left_out(self, path: Path) -> bool:
-        return any(path.is_relative_to(each) for each in self.left_out)
+        return any(path.is_relative_to(each) for each in (*self.left_out, *self.too_large))
 
     def _without_links(self, paths: Iterable[Path]) -> tuple[str, ...]:
         """Return the largest parts of the paths that are copied as they are."""
-        without = {Path(_GIT), *self.left_out, *self.installed.linked}
+        without = {Path(_GIT), *self.left_out, *self.too_large, *self.installed.linked}
         return tuple(str(part) for path in paths for part in self._parts(path, without))
 
     def _parts(self, path: Path, without: set[Path]) -> Iterator[Path]:
@@ -199,17 +203,41 @@ def _remove_logins(paths: Sequence[Path]) -> None:
             keep_harmless_settings(Path(name))
 
 
-def copied_files(checkout: Path, *, only_installed: bool = False) -> CopiedFiles:
-    """Return what a workspace has of the checkout. Raises `InputError` for a name that cannot be left out."""
+def copied_files(checkout: Path, *, only_installed: bool = False, kept: Sequence[str] = ()) -> CopiedFiles:
+    """Return what a workspace has of the checkout. What fits the patterns `kept` is not too large. Raises `InputError`
+    for a name that cannot be left out."""
     installed = find_installed(checkout)
-    return CopiedFiles(
-        installed=installed, left_out=tuple(_left_out(installed.checkout)), only_installed=only_installed
+    left_out = tuple(_left_out(installed.checkout))
+    others = () if only_installed else tuple(path for path in installed.others if path not in left_out)
+    too_large = _find_too_large(installed.checkout, others, kept)
+    return CopiedFiles(installed=installed, left_out=left_out, too_large=too_large, only_installed=only_installed)
+
+
+def find_too_large(checkout: Path, kept: Sequence[str]) -> tuple[Path, ...]:
+    """Return what git ignores and nobody installed that is too large to be copied unasked, relative to the checkout.
+    What fits the patterns `kept` is not."""
+    installed = find_installed(checkout)
+    return _find_too_large(installed.checkout, installed.others, kept)
+
+
+def _find_too_large(checkout: Path, others: Iterable[Path], kept: Sequence[str]) -> tuple[Path, ...]:
+    is_kept = fits_one_of(kept)
+    large = (str(path) for path in others if _size((str(path),), checkout) > LARGEST_IGNORED)
+    return tuple(Path(name) for name in large if not is_kept(name) and _is_ignored(checkout, name))
+
+
+def _is_ignored(checkout: Path, name: str) -> bool:
+    # Of a folder of which git would add a file to a commit, git says that too.
+    return not ask_git(checkout, "ls-files", "--others", "--exclude-standard", "--directory", "--", f":(literal){name}")
+
+
+def describe_too_large(paths: Sequence[Path]) -> str:
+    """Say what is not copied because it is too large, and what to do."""
+    names = name_some(_printable(str(path)) for path in paths)
+    return (
+        f"Not copied, since git ignores it and it has over {mebibytes(LARGEST_IGNORED)}: {names}. If the agent or a "
+        "check needs it, let the input setup install it, or name it in keepForChecks of agent.json."
     )
-
-
-def find_large(checkout: Path, most_bytes: int) -> tuple[Path, ...]:
-    """Return what git ignores and nobody installed that has more than so many bytes, relative to the checkout."""
-    return tuple(path for path in find_installed(checkout).others if _size((str(path),), checkout) > most_bytes)
 
 
 def leave_out_command(name: str) -> str:

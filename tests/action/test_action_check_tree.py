@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.action.test_action_boundary_rules import CLAIM, GREET, HANDED_OVER, did
@@ -57,5 +59,23 @@ def test_a_setup_that_fails_with_the_change_is_told_to_the_model(checked: World)
 def test_a_large_ignored_folder_that_checks_do_not_see_is_named_before_the_model_is_asked(checked: World) -> None:
     (checked.checkout / ".git/info/exclude").write_text("data\n")
     done = checked.run([], setup=f"{INSTALL}; mkdir data; fallocate -l 1100M data/all")
-    assert "[Checks] they do not see data: git ignores it, and it has over 1 GiB." in done.log
+    assert "[Checks] Not copied, since git ignores it and it has over 1,024 MiB: data." in done.log
     assert done.log.index("[Checks]") < done.log.index("Iteration 1")
+
+
+@pytest.mark.parametrize("is_kept", [False, pytest.param(True, marks=pytest.mark.whole)])
+def test_a_large_ignored_folder_is_left_out_and_named_unless_the_agent_keeps_it(
+    checked: World, is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepflow.sandbox.copying.LARGEST_IGNORED", 1 << 20)
+    (checked.checkout / ".git/info/exclude").write_text("data\nsmall\n")
+    for name, size in (("data", 2 << 20), ("small", 1000)):
+        (checked.checkout / name).mkdir()
+        (checked.checkout / name / "all").write_bytes(os.urandom(size))
+    if is_kept:
+        checked.edit("agent.json", lambda agent: agent.update(keepForChecks=["data/"]))
+    found = "; ".join(f"test -d {name} && echo there is {name}" for name in ("data", "small"))
+    done = checked.run([*did(f"{found}; true")], setup=INSTALL)
+    outputs = str([each.get("result") or each.get("output") for each in checked.events(done)])
+    assert ("there is data\\n" in outputs, "there is small\\n" in outputs) == (is_kept, True), checked.events(done)
+    assert ("Not copied, since git ignores it and it has over 1 MiB: data." in done.log) is not is_kept

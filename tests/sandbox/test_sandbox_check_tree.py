@@ -449,12 +449,12 @@ class TestWhatSetupLeft:
 
     def test_a_large_ignored_folder_is_left_out_and_named(self, work) -> None:
         begun = work("mkdir build; truncate -s 0 build/a; fallocate -l 1100M build/data; echo 1 > a.log")
-        assert begun.trees.left_out == (Path("build"),)
+        assert begun.trees.too_large == (Path("build"),)
         assert begun.check("ls")[1] == ["a.log", "hello.txt", "lib"]
 
     def test_a_large_ignored_folder_that_is_to_be_kept_is_there(self, work) -> None:
         begun = work("mkdir build; fallocate -l 1100M build/data", keep=("build/",))
-        assert begun.trees.left_out == ()
+        assert begun.trees.too_large == ()
         assert begun.check("ls build")[1] == ["data"]
 
     def test_without_a_commit_there_is_nothing_to_check(self, open_folder) -> None:
