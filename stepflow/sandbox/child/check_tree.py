@@ -63,6 +63,10 @@ class ClosingFiles:
             with suppress(OperationRefused):
                 theirs("update-ref", branch, commit)
                 theirs("symbolic-ref", "HEAD", branch)
+        if not self.filtered:
+            # Git need not look into files that it has just written.
+            with open(os.path.join(dot_git, "index"), "wb") as file:
+                file.write(self.index)
         theirs("read-tree", "--reset", commit)
         # It fails where a file differs, which is no fault.
         theirs.run("update-index", "-q", "--refresh", fine=None)
