@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from stepflow.domain.checkout import TreeState
-from stepflow.ports import CheckTree, Commands
+from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
+from stepflow.ports import CheckTree, Commands, Model
 from stepflow.run.clock import TimelyCommands
 from stepflow.run.finish import Run
 from stepflow.run.proof import ProvingCommands
@@ -30,6 +31,19 @@ class RunChecks:
             )
             commands = TimelyCommands(commands=proving, deadline=self.run.deadline, redact=self.run.request.redactor)
             yield CheckedFiles(closing=files.closing, run=commands.run_command)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparingModel:
+    """Implements the port `Model`. While it answers, the tree of the next checks is prepared."""
+
+    model: Model
+    trees: CheckTrees
+
+    def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
+        """Ask once."""
+        self.trees.prepare()
+        return self.model.ask(request)
 
 
 @dataclass(frozen=True, kw_only=True)

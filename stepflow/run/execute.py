@@ -26,7 +26,7 @@ from stepflow.journal import Fanout, JournalFile
 from stepflow.model.anthropic_model import AnthropicModel
 from stepflow.model.scenario import RecordingModel
 from stepflow.ports import Clock, Commands, Journal, Model, Ports, Tools
-from stepflow.run.checks import CommandChecks, RunChecks
+from stepflow.run.checks import CommandChecks, PreparingModel, RunChecks
 from stepflow.run.clock import Cancellation, InterruptibleModel, TimelyCommands, TimelyTools
 from stepflow.run.closing import ClosingRules, try_suggestions
 from stepflow.run.ending import Ending, ending_of, is_bug, make_folder, remove_reports, write_reports
@@ -214,7 +214,8 @@ def _with_checks(run: Run, ports: Ports, toolbox: Toolbox, opened: ExitStack) ->
     opened.enter_context(trees)
     if trees.too_large:
         run.note("warning", f"[Checks] {describe_too_large(trees.too_large)}")
-    return replace(ports, checks=RunChecks(trees=trees, run=run))
+    model = PreparingModel(model=ports.model, trees=trees)
+    return replace(ports, checks=RunChecks(trees=trees, run=run), model=model)
 
 
 def _setup_of_checks(run: Run) -> Callable[[Commands], CommandResult] | None:

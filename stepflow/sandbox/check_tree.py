@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -44,11 +45,12 @@ class CheckedFiles:
         return self.run(request)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Swap:
     """A path that tools and checks both use, with the places of what does not stand there now."""
 
     path: Path
+    is_made: bool = False
 
     @property
     def of_checks(self) -> Path:
@@ -58,16 +60,22 @@ class _Swap:
     def of_tools(self) -> Path:
         return self.path.with_name(f"{self.path.name}-tools")
 
+    def find(self) -> Path:
+        """Return where that of the checks stands now."""
+        return self.path if self.is_made else self.of_checks
+
     @contextmanager
     def made(self) -> Iterator[None]:
         """Let that of the checks stand at the path."""
         self.path.rename(self.of_tools)
         try:
             self.of_checks.rename(self.path)
+            self.is_made = True
             try:
                 yield
             finally:
                 self.path.rename(self.of_checks)
+                self.is_made = False
         finally:
             self.of_tools.rename(self.path)
 
@@ -101,14 +109,18 @@ class CheckTrees:
         where something cannot be copied."""
         self._tools, self._base, self._waiting = toolbox, base, waiting
         workspace, private = toolbox.checkout, toolbox.private
-        self._swaps = (_Swap(path=workspace), _Swap(path=private))
+        self._swaps = files, places = _Swap(path=workspace), _Swap(path=private)
         self._kept = kept = workspace.with_name(f"{workspace.name}-after-setup")
         self._mirrors = (
-            Mirror(kept / "checkout", workspace, without={GIT}, stays=fits_one_of(keep)),
-            *(Mirror(kept / name, private / name) for name in _PRIVATE),
+            Mirror(kept / "checkout", files.find, without={GIT}, stays=fits_one_of(keep)),
+            Mirror(kept / "home", lambda: places.find() / "home"),
+            Mirror(kept / "tmp", lambda: places.find() / "tmp"),
         )
         #: The repository of the newest closing, for the checks after the first.
-        self._git = Mirror(kept / "closing.git", workspace / GIT)
+        self._git = Mirror(kept / "closing.git", lambda: files.find() / GIT)
+        #: Makes the tree like what `setup` left, while tools work.
+        self._beside = ThreadPoolExecutor(1)
+        self._preparing: Future[None] | None = None
         self._is_used = self._is_set_up_again = False
         self._setup, self._setup_reads, self._note = setup, setup_reads, note
         #: The files of the newest closing, and how each check ended on them.
@@ -155,8 +167,30 @@ class CheckTrees:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._beside.shutdown()
         self._box.close()
         self._remove()
+
+    def prepare(self) -> None:
+        """Begin to make the tree like what `setup` left, for the next closing. Tools may work meanwhile."""
+        self._preparing = self._preparing or self._beside.submit(self._make_ready)
+
+    def _make_ready(self) -> None:
+        folder = self._swaps[0].find()
+        for mirror in self._mirrors:
+            mirror.restore(self._box.owner, anew=self._is_set_up_again)
+        remove(str(folder / GIT))
+        copy_files((GIT,), folder, folder=self._kept / "checkout")
+
+    def _wait_until_ready(self) -> None:
+        self.prepare()
+        # A signal that interrupts the wait itself could leave a lock taken.
+        while self._preparing and not self._preparing.done():
+            with self._waiting():
+                time.sleep(STEP_SECONDS)
+        if self._preparing:
+            self._preparing.result()
+        self._preparing = None
 
     def interrupt(self) -> None:
         """End everything that checks run, from another thread than the one that waits for them, which gets an
@@ -213,6 +247,7 @@ class CheckTrees:
     def _put_up(self, closing: TreeState, files: str, standing: ExitStack) -> CommandResult | None:
         """Let the files stand in the place of the workspace until the stack ends, and return what checks end with if
         that fails."""
+        self._wait_until_ready()
         standing.enter_context(self._swapped())
         # Nothing may run while the places change again.
         standing.push(self._end_on_error)
@@ -254,10 +289,6 @@ class CheckTrees:
 
     def _write(self, closing: TreeState, files: str) -> None:
         owner, workspace = self._box.owner, self._tools.checkout
-        for mirror in self._mirrors:
-            mirror.restore(owner, anew=self._is_set_up_again)
-        remove(str(workspace / GIT))
-        copy_files((GIT,), workspace, folder=self._kept / "checkout")
         packs = [str(path) for path in (self.repository.folder / "objects/pack").iterdir()]
         copy_files(packs, workspace / GIT / "objects/pack")
         if owner:

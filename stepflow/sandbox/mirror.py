@@ -22,15 +22,19 @@ class Mirror:
     def __init__(
         self,
         original: Path,
-        copy: Path,
+        copy: Callable[[], Path],
         *,
         without: Collection[str] = (),
         stays: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`without` names entries of both folders that are somebody else's business. What `stays` of the copy is not
-        made like the original again."""
-        self._original, self._copy, self._without, self._stays = original, copy, without, stays
+        """`copy` says where the copy stands now. `without` names entries of both folders that are somebody else's
+        business. What `stays` of the copy is not made like the original again."""
+        self._original, self._find, self._without, self._stays = original, copy, without, stays
         self._facts: dict[str, _Fact] | None = None
+
+    @property
+    def _copy(self) -> Path:
+        return self._find()
 
     def restore(self, owner: tuple[int, int] | None = None, *, anew: bool = False) -> None:
         """Make the copy like the original again, given to the owner: at first and `anew` all of it, else what differs

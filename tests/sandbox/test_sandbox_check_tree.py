@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from stepflow.run.clock import Cancellation
 from stepflow.run.workspace import open_toolbox
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.check_tree import CheckTrees
+from stepflow.sandbox.copying import run_program
 from stepflow.sandbox.isolation import ToolboxOptions
 from stepflow.sandbox.workspace import make_workspace
 
@@ -270,6 +272,19 @@ def test_the_next_closing_meets_what_setup_left_whatever_checks_have_changed(wor
     begun.tools(COMMIT)
     _, said = begun.check("cat vendor/dep.py ~/kept $TMPDIR/kept lib/code.py; ls ~; git status --porcelain; ls")
     assert said == ["installed", "kept", "kept", "broken", "kept", "hello.txt", "lib", "new.py", "vendor"]
+
+
+def test_the_tree_is_made_ready_while_tools_work(work) -> None:
+    begun = prepared(work)
+    begun.check("echo fixed > vendor/dep.py; rm ~/kept")
+    dependency = begun.box.checkout.with_name("workspace-checks") / "vendor/dep.py"
+    assert dependency.read_text() == "fixed\n"
+    begun.trees.prepare()
+    begun.tools("for _ in $(seq 100); do echo mine > vendor/dep.py; rm -f ~/kept; done")
+    # It is gone for a moment while it is copied.
+    while run_program("cat", str(dependency)).stdout != "installed\n":
+        time.sleep(0.02)
+    assert begun.check("cat vendor/dep.py ~/kept; git status --porcelain")[1] == ["installed", "kept"]
 
 
 @root_only
