@@ -56,7 +56,7 @@ def main(base: str) -> int:
 
 def changed_files(base: str) -> list[str]:
     """Return the files that differ from where this branch left the base, and those that git does not track."""
-    fork = _git("merge-base", base, "HEAD").strip()
+    fork = _fork(base)
     return [
         *_git("diff", "--name-only", fork).splitlines(),
         *_git("ls-files", "--others", "--exclude-standard").splitlines(),
@@ -208,10 +208,21 @@ def _parsed(file: Path) -> ast.Module:
 
 def _before(path: str, base: str) -> str:
     """Return a file as it was where this branch left the base; empty if it was not there."""
-    fork = _git("merge-base", base, "HEAD").strip()
+    fork = _fork(base)
     return subprocess.run(
         ["git", "show", f"{fork}:{path}"], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout
+
+
+def _fork(base: str) -> str:
+    """Return the commit where this branch left the base: that of this clone, or the one that it was cloned from."""
+    for name in (base, f"origin/{base}"):
+        found = subprocess.run(
+            ["git", "merge-base", name, "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        if found.returncode == 0:
+            return found.stdout.strip()
+    sys.exit(f"There is no branch {base} here. Name the commit that your change starts from: make test-changed BASE=…")
 
 
 def _git(*words: str) -> str:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.changed import ROOT, modules_of, nearest_tests, pages_that_quote, quoting_tests
+from tests.changed import ROOT, changed_files, modules_of, nearest_tests, pages_that_quote, quoting_tests
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 TARGETS = set(re.findall(r"^([a-z0-9-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
@@ -45,3 +45,8 @@ def test_what_quotes_a_text_that_is_gone_is_named_with_the_test() -> None:
     ]
     assert list(quoting_tests(file, {gone}, {gone + " Still."})) == []
     assert pages_that_quote({gone}, set()) == ["docs/rules/README.md"]
+
+
+def test_a_base_that_is_not_here_is_named_with_what_to_write() -> None:
+    with pytest.raises(SystemExit, match=r"There is no branch nowhere here\. .* make test-changed BASE="):
+        changed_files("nowhere")
