@@ -363,8 +363,9 @@ def _base(
     """Run the agent's checks on the current files, in a workspace."""
     rows: list[PreflightCheck] = []
     with toolbox_in_copy(request, cancellation, note) as toolbox:
-        with CheckTrees(toolbox, toolbox.checkout, base=toolbox.tree().commit, waiting=cancellation.waiting) as checks:
-            mode = request.inputs.base_checks
+        base, mode = toolbox.tree().commit, request.inputs.base_checks
+        keep, waiting = request.kept, cancellation.waiting
+        with CheckTrees(toolbox, toolbox.checkout, base=base, keep=keep, waiting=waiting) as checks:
             run_on_base(agent, checks, lambda check: rows.append(_base_row(check, mode)))
         refused = [each for each in toolbox.egress.requests() if each.refused] if toolbox.egress else []
     yield from rows

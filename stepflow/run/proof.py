@@ -182,7 +182,7 @@ class _Trial:
                     if result.exit_code != 0:
                         return (_without_setup(result),) * len(requests)
                 with (
-                    CheckTrees(toolbox, self.history, base=commit) as trees,
+                    CheckTrees(toolbox, self.history, base=commit, keep=request.kept) as trees,
                     running.stoppable(trees),
                     trees.opened() as files,
                 ):

@@ -227,8 +227,7 @@ def _find_too_large(checkout: Path, others: Iterable[Path], kept: Sequence[str])
 
 
 def _is_ignored(checkout: Path, name: str) -> bool:
-    # Of a folder of which git would add a file to a commit, git says that too.
-    return not ask_git(checkout, "ls-files", "--others", "--exclude-standard", "--directory", "--", f":(literal){name}")
+    return not ask_git(checkout, "ls-files", "--others", "--exclude-standard", "--", f":(literal){name}")
 
 
 def describe_too_large(paths: Sequence[Path]) -> str:

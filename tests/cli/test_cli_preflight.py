@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -212,3 +213,24 @@ def test_an_agent_that_judges_nothing_is_told_before_it_costs_anything(checkout:
 def test_an_agent_whose_checks_run_code_is_judged(checkout: Path, capsys, tmp_path: Path) -> None:
     assert scripted(checkout) == 0
     assert "checks" not in rows(capsys)
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_checks_see_a_large_ignored_folder_only_if_the_agent_keeps_it(
+    checkout: Path, capsys, monkeypatch: pytest.MonkeyPatch, is_kept: bool
+) -> None:
+    monkeypatch.setattr("stepflow.sandbox.copying.LARGEST_IGNORED", 1 << 20)
+    (checkout / "data").mkdir()
+    (checkout / "data/.gitignore").write_text("*\n")
+    (checkout / "data/all").write_bytes(os.urandom(2 << 20))
+    registry, agent = (checkout / ".agent/fixer" / name for name in ("steps_registry.json", "agent.json"))
+    changed = json.loads(registry.read_text())
+    name, validator = next(item for item in changed["validators"].items() if "git status" not in item[1]["command"])
+    validator["command"] = "test -e data/all"
+    registry.write_text(json.dumps(changed))
+    if is_kept:
+        agent.write_text(json.dumps(json.loads(agent.read_text()) | {"keepForChecks": ["data/"]}))
+    scripted(checkout)
+    found = rows(capsys)
+    assert found[f"check before the run: {name}"][0] == ("ok" if is_kept else "warning")
+    assert found.get("ignored files", ("", "nothing"))[0] == ("ok" if is_kept else "warning")
