@@ -74,7 +74,7 @@ class Checks(Protocol):
     """Where checks run."""
 
     def opened(self) -> AbstractContextManager[CheckTree]:
-        """The files of the workspace as they are now. No tool may be used inside the block."""
+        """Return the files of the workspace as they are now. No tool may be used inside the block."""
         ...
 
 
@@ -82,11 +82,11 @@ class BoundaryRules(Protocol):
     """Judges a closing by the rules of the boundary, which checks them again before it writes."""
 
     def judge_request(self, step: Step, answer: JsonObject | None) -> tuple[Violation, ...]:
-        """What the commits and the answer of a closing break; asked before its validators run."""
+        """Return what the commits and the answer of a closing break; asked before its validators run."""
         ...
 
     def judge_checked(self, closing: TreeState) -> tuple[Violation, ...]:
-        """What keeps validators that pass from speaking for the commits; asked after `judge_request` of the same
+        """Return what keeps validators that pass from speaking for the commits; asked after `judge_request` of the same
         closing."""
         ...
 
@@ -99,7 +99,7 @@ class Schemas(Protocol):
     """Resolves answer schemas again at the start of each iteration."""
 
     def resolve(self, step: Step) -> JsonObject | None:
-        """The step's answer schema, None when it has none; raises `SchemaFailure`."""
+        """Return the step's answer schema, None when it has none; raises `SchemaFailure`."""
         ...
 
 

@@ -117,7 +117,7 @@ class Planner:
             self._object(warning)
 
     def complete(self, summary: str, removed: str) -> Plan:
-        """The plan with its effects, or with the reason why nothing may be written."""
+        """Return the plan with its effects, or with the reason why nothing may be written."""
         follow_up, reviewed, expects = self.facts.follow_up, self.facts.reviewed, None
         effects: tuple[Effect, ...]
         if reviewed:
@@ -163,7 +163,7 @@ class Planner:
         )
 
     def review(self, pull: ReviewedPull, summary: str, removed: str) -> tuple[SubmitReview, ...]:
-        """The review of a pull request. It carries the comment of an answer that has no review."""
+        """Return the review of a pull request. It carries the comment of an answer that has no review."""
         requested = self.requested.review
         if requested is None:
             self._object(
@@ -183,7 +183,7 @@ class Planner:
         return (planner.plan(requested.model_copy(update={"summary": written or summary}), below),)
 
     def replies(self, follow_up: FollowUp, pushes: bool) -> tuple[AnswerThreads, ...]:
-        """One reply for each thread that the run was shown."""
+        """Return one reply for each thread that the run was shown."""
         answers = {answer.thread: answer for answer in self.requested.threads}
         if unknown := [thread for thread in answers if thread not in follow_up.threads]:
             self._object(f"No reply is written in threads that the run was not shown: {', '.join(unknown)[:200]}.")
@@ -215,12 +215,14 @@ class Planner:
         return False
 
     def workflow(self, pushes: bool) -> tuple[DispatchWorkflow, ...]:
-        """The workflow to start on the pushed branch. It is the last effect: if it fails, the others are written."""
+        """Return the workflow to start on the pushed branch. It is the last effect: if it fails, the others are
+        written."""
         name = self.plan.settings.ci_workflow
         return (DispatchWorkflow(workflow=name),) if pushes and name else ()
 
     def pull_request(self, branch: str, summary: str, by_merge: bool, by_hand: str = "") -> OpenPullRequest:
-        """The pull request. Without a body in the answer its text is the comment's; its last line is the engine's."""
+        """Return the pull request. Without a body in the answer its text is the comment's; its last line is the
+        engine's."""
         requested, issue = self.requested, self.facts.issue
         given = [requested.draft, self._github.pull_request.draft]
         own_title = issue.title if issue and issue.title.strip() else f"{self.agent.display_name}: {self.facts.run_id}"
@@ -240,8 +242,8 @@ class Planner:
         )
 
     def comment(self, summary: str, removed: str, by_hand: str = "") -> tuple[PostComment, ...]:
-        """The text of the one comment; writing adds links and the marker. What was `removed` from the issue's text is
-        shown also where the model wrote the comment."""
+        """Return the text of the one comment; writing adds links and the marker. What was `removed` from the issue's
+        text is shown also where the model wrote the comment."""
         if not self.facts.issue:
             if self.requested.comment:
                 self.warnings.append("The run has no issue: the answer's comment is not posted.")
@@ -264,8 +266,8 @@ class Planner:
         return filter_text(text, self.plan.output_filter, limit=LONGEST_OWN)
 
     def _text_above(self, text: str, *own: str) -> tuple[str, str]:
-        """The text, and below it the engine's `own` parts. GitHub takes no body without end: the text gives way, since
-        each of those parts is short."""
+        """Return the text, and below it the engine's `own` parts. GitHub takes no body without end: the text gives way,
+        since each of those parts is short."""
         below = "\n\n".join(part for part in own if part)
         return filter_text(text, self.plan.output_filter, limit=LONGEST_TEXT - len(below)), below
 
@@ -297,7 +299,7 @@ class Planner:
         )
 
     def release(self) -> tuple[CreateRelease, ...]:
-        """A release, where the agent lists that effect."""
+        """Return a release, where the agent lists that effect."""
         requested = self.requested.release
         if requested is None:
             return ()

@@ -18,7 +18,8 @@ _WRITING = frozenset({"Bash", "Write", "Edit"})
 
 
 def runs_code(command: str) -> bool:
-    """Whether a shell command runs anything beyond git and words such as `echo` and `true`, which judge no code."""
+    """Return whether a shell command runs anything beyond git and words such as `echo` and `true`, which judge no
+    code."""
     lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     try:
@@ -37,7 +38,8 @@ def runs_code(command: str) -> bool:
 
 
 def is_unjudged(agent: AgentDefinition) -> bool:
-    """Whether an agent's commits are pushed although nothing at its closings, and no step of its flow, runs code."""
+    """Return whether an agent's commits are pushed although nothing at its closings, and no step of its flow, runs
+    code."""
     commands = [each.command for each in agent.validators if not each.clean_tree]
     commands += [step.command.command for step in agent.steps.values() if step.command]
     has_hands = any(_WRITING & effective_tools(agent, step).keys() for step in agent.steps.values())

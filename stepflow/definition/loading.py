@@ -99,17 +99,17 @@ def load_agent(path: str | Path, *, root: Path | None = None, **options: Unpack[
 def validate_agent(
     path: str | Path, *, root: Path | None = None, **options: Unpack[LoadOptions]
 ) -> tuple[Problem, ...]:
-    """The problems of an agent, sorted; never raises for them."""
+    """Return the problems of an agent, sorted; never raises for them."""
     return _load(path, root, options)[1].problems
 
 
 def inspect_agent(path: str | Path, *, root: Path | None = None, **options: Unpack[LoadOptions]) -> Inspection:
-    """The problems as `validate_agent` gives them, with the texts of the files that they are in."""
+    """Return the problems as `validate_agent` gives them, with the texts of the files that they are in."""
     return _load(path, root, options)[1]
 
 
 def read_servers(path: str | Path, *, root: Path | None = None) -> tuple[McpServer, ...]:
-    """The MCP servers of an agent, without tools and whatever its lock file says, to make a lock file from.
+    """Return the MCP servers of an agent, without tools and whatever its lock file says, to make a lock file from.
 
     `path` and `root` are those of `load_agent`. Raises `DefinitionError` with every problem of agent.json.
     """
@@ -191,7 +191,7 @@ class _AgentLoader:
         self.registry_file = located.registry or file
 
     def load(self) -> AgentDefinition | None:
-        """The definition without its problems; None when the agent has any error."""
+        """Return the definition without its problems; None when the agent has any error."""
         registry, problems = self.read_registry()
         is_sound = not self.diagnostics.failed
         if self.agent is not None and (self.agent.mcp_servers or self.folder.has(LOCK_FILE)):
@@ -201,7 +201,7 @@ class _AgentLoader:
         return self.compile(registry, self.agent, problems)
 
     def read_registry(self) -> tuple[GateRegistry | CheckRegistry | None, FileProblems]:
-        """The registry, None after a fault in its shape, and its problems."""
+        """Return the registry, None after a fault in its shape, and its problems."""
         problems = self.diagnostics.of(self.registry_file)
         if unsafe_reason(self.registry_file):
             return None, problems
@@ -281,7 +281,7 @@ class _AgentLoader:
     def define(
         self, agent: Agent, dialect: Dialect, verdict: AgentVerdict, system_prompt: SourceText, *, entry_step: str
     ) -> AgentDefinition:
-        """What agent.json alone decides."""
+        """Return what agent.json alone decides."""
         file, runner = agent.file, agent.runner
         tools = runner.boundaries.allowed_tools
         everything = tools is None or "*" in tools
@@ -316,8 +316,8 @@ class _AgentLoader:
 
 
 def _other_texts(agent: AgentDefinition) -> dict[str, str]:
-    """The texts from outside the agent's folder, by names for the digest: with another version of a shipped template
-    an agent is another definition."""
+    """Return the texts from outside the agent's folder, by names for the digest: with another version of a shipped
+    template an agent is another definition."""
     prompts = [step.prompt for step in agent.steps.values() if step.prompt]
     shipped = [agent.system_prompt, *agent.sections.values()]
     shipped += [text for prompt in prompts for text in (prompt.source, prompt.fallback) if text]

@@ -127,7 +127,7 @@ def choose_repeat(step: Step, handoff: Mapping[str, JsonValue], steps: Mapping[s
 
 
 def _may_answer(step: Step, intent: Intent) -> bool:
-    """Whether the step may answer this intent: by the rules of its check, by its verdict, or by its kind.
+    """Return whether the step may answer this intent: by the rules of its check, by its verdict, or by its kind.
 
     Only the verdict of an ungated registry may end the flow on a step that is not a closure; nothing is closed then.
     """

@@ -94,7 +94,7 @@ class SnapshotStore:
             self._check(name, self._folder / f"{name}.pack")
 
     def diffs(self, name: str) -> SnapshotDiffs:
-        """What had changed at a snapshot. Raises `InputError`."""
+        """Return what had changed at a snapshot. Raises `InputError`."""
         path = self._folder / f"{name}.json"
         try:
             # Whoever follows a link ends up somewhere else, and whoever opens a pipe waits.
@@ -305,7 +305,7 @@ MOST_NAMED = 10
 
 
 def changes_files(tool: str) -> bool:
-    """Whether a call of this tool may change files."""
+    """Return whether a call of this tool may change files."""
     return tool in CHANGING or tool.startswith(MCP_PREFIX)
 
 

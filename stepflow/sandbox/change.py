@@ -125,21 +125,21 @@ class ChangeRepository:
         return commit
 
     def changed_files(self, base: str, head: str) -> tuple[str, ...]:
-        """The paths of the files that differ between two commits, of renamed ones both."""
+        """Return the paths of the files that differ between two commits, of renamed ones both."""
         return tuple(self.changes(base, head))
 
     def changes(self, base: str, head: str) -> dict[str, str]:
-        """The same paths, each with the word for what became of it: `added`, `changed` or `removed`."""
+        """Return the same paths, each with the word for what became of it: `added`, `changed` or `removed`."""
         listed = self._ask("diff", "--no-renames", "--name-status", "-z", "--ignore-submodules=all", base, head)
         words = iter(listed.split("\0")[:-1])
         return {path: _STATES.get(state, "changed") for state, path in zip(words, words, strict=True)}
 
     def commit_and_parents(self, commit: str) -> tuple[str, ...]:
-        """The commit and its parents."""
+        """Return the commit and its parents."""
         return tuple(self._ask("rev-list", "--no-walk", "--parents", commit).split(" "))
 
     def read_file(self, commit: str, path: str) -> bytes | None:
-        """The content of a regular file; None where there is none."""
+        """Return the content of a regular file; None where there is none."""
         mode, blob = self._entry(commit, path)
         return self._content(blob) if mode in _REGULAR else None
 
@@ -150,14 +150,14 @@ class ChangeRepository:
         self._ask("checkout-index", "--all", "--quiet", f"--prefix={folder}/")
 
     def without_files(self, commit: str, is_left_out: Callable[[str], bool]) -> str:
-        """The tree of a commit without some of its files."""
+        """Return the tree of a commit without some of its files."""
         names = self._ask("ls-tree", "-r", "-z", "--name-only", commit).split("\0")
         left_out = [name for name in names if name and is_left_out(name)]
         return self._edit_index(commit, [("update-index", "--force-remove", "--", name) for name in left_out])
 
     def with_texts(self, commit: str, texts: Mapping[str, str | None]) -> str:
-        """The tree of a commit, where files have these texts; None removes a file. What is in the way is removed, and
-        a file keeps its mode."""
+        """Return the tree of a commit, where files have these texts; None removes a file. What is in the way is
+        removed, and a file keeps its mode."""
         words: list[tuple[str, ...]] = []
         for path, text in texts.items():
             if text is None:
@@ -170,7 +170,8 @@ class ChangeRepository:
         return self._edit_index(commit, words)
 
     def with_suggestions(self, commit: str, suggestions: Sequence[Suggestion]) -> EditedTree:
-        """The tree of a commit where suggestions that do not overlap were applied, or why one of them cannot be."""
+        """Return the tree of a commit where suggestions that do not overlap were applied, or why one of them cannot
+        be."""
         words: list[tuple[str, ...]] = []
         for path in dict.fromkeys(each.path for each in suggestions):
             mode, blob = self._entry(commit, path)
@@ -245,11 +246,11 @@ class ChangeRepository:
         return self._edit_index(commit, [words])
 
     def _with_files(self, commit: str, patches: Iterable[_FilePatch], *, of: str) -> str:
-        """The tree of a commit, where these files are as another commit has them."""
+        """Return the tree of a commit, where these files are as another commit has them."""
         return self._with_names(commit, {path: path for patch in patches for path in patch.paths}, of=of)
 
     def _with_names(self, commit: str, names: Mapping[str, str], *, of: str) -> str:
-        """The tree of a commit with these files of another one, by their names there and here."""
+        """Return the tree of a commit with these files of another one, by their names there and here."""
         listed = self._ask("ls-tree", "-r", "-z", of, "--", *names) if names else ""
         there = dict(line.split("\t", 1)[::-1] for line in listed.split("\0") if line)
         words = [("update-index", "--force-remove", "--", here) for path, here in names.items() if path not in there]
@@ -271,7 +272,7 @@ class ChangeRepository:
         return "comments or formatting" if all(texts) and is_same_code(hunk.file, *texts) else ""
 
     def tree_of(self, commit: str) -> str:
-        """The tree of a commit."""
+        """Return the tree of a commit."""
         return self._ask("rev-parse", "--verify", f"{commit}^{{tree}}")
 
     @property
@@ -338,8 +339,8 @@ SameCode = Callable[[str, str, str], bool]
 
 
 def read_range(checkout: Path, text: str) -> tuple[str, str]:
-    """The commits between which a change lies: `BASE..HEAD`, `BASE`, or empty for what is checked out beyond the main
-    branch. The base is the last commit that both have. Raises `InputError`."""
+    """Return the commits between which a change lies: `BASE..HEAD`, `BASE`, or empty for what is checked out beyond the
+    main branch. The base is the last commit that both have. Raises `InputError`."""
     base, dots, head = text.replace("...", "..").partition("..")
     head = _commit(checkout, head or "HEAD")
     base = _commit(checkout, base) if base or dots else _commit(checkout, _default_base(checkout))
@@ -353,8 +354,8 @@ def read_range(checkout: Path, text: str) -> tuple[str, str]:
 
 
 def pull_request_range(checkout: Path, base: str, head: str) -> str:
-    """The change of a pull request as `BASE..HEAD`, by the commits that its event names. What is checked out must be
-    its head, or its merge commit. Raises `InputError`."""
+    """Return the change of a pull request as `BASE..HEAD`, by the commits that its event names. What is checked out
+    must be its head, or its merge commit. Raises `InputError`."""
     here, *parents = ask_git(checkout, "rev-list", "--max-count=1", "--parents", "HEAD").split()
     if here == head:
         return f"{base}..{head}"
@@ -372,7 +373,7 @@ def _is_shallow(checkout: Path) -> bool:
 
 
 def _default_base(checkout: Path) -> str:
-    """The main branch, unless that is what is checked out: then the commit before. Raises `InputError` for a
+    """Return the main branch, unless that is what is checked out: then the commit before. Raises `InputError` for a
     repository of one commit."""
     for name in _MAIN_BRANCHES:
         beyond = ask_git(checkout, "rev-list", "--max-count=1", f"{name}..HEAD", "--", may_fail=True)
@@ -394,11 +395,11 @@ def _commit(checkout: Path, name: str) -> str:
 
 
 def _added_lines(hunk: str) -> str:
-    """The lines that a hunk adds."""
+    """Return the lines that a hunk adds."""
     return "".join(line[1:] for line in hunk.splitlines(keepends=True) if line.startswith("+"))
 
 
 def _last_line(match: re.Match[str]) -> int:
-    """The last line of a hunk in the file as changed; 0 where it only removes lines."""
+    """Return the last line of a hunk in the file as changed; 0 where it only removes lines."""
     count = 1 if match["count"] is None else int(match["count"])
     return int(match["first"]) + count - 1 if count else 0

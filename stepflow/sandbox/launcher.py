@@ -123,8 +123,8 @@ class Launcher:
             raise
 
     def open_pipe(self, ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
-        """A pipe that a program writes to: our end and the program's, each to be closed with a stack. Like a pipe of
-        its own the program may open it by a name, such as `/dev/stdout`."""
+        """Return a pipe that a program writes to: our end and the program's, each to be closed with a stack. Like a
+        pipe of its own the program may open it by a name, such as `/dev/stdout`."""
         pipe = _open_pipe(ours, theirs)
         if self._config.uid is not None:
             os.fchown(pipe[0], self._config.uid, -1)
@@ -153,7 +153,7 @@ class Launcher:
             raise CannotStart(f"`{argv[0]}` could not be started: {exc}") from exc
 
     def status_of(self, pid: int) -> int | None:
-        """How a program ended: its exit code, or less than 0 by a signal; None while it runs."""
+        """Return how a program ended: its exit code, or less than 0 by a signal; None while it runs."""
         return self._statuses.get(pid)
 
     def ask(
@@ -328,7 +328,8 @@ class Launcher:
 
 
 def open_memory() -> IO[bytes]:
-    """A file without a name that needs no room on a disk, where the system has such files: tools may fill its disks."""
+    """Return a file without a name that needs no room on a disk, where the system has such files: tools may fill its
+    disks."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("stepflow", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b")
     return tempfile.TemporaryFile()
@@ -345,8 +346,8 @@ def sealed_memory(data: bytes) -> IO[bytes]:
 
 
 def read_now(descriptor: int) -> bytes | None:
-    """What is there to read, empty at its end; None for nothing, such as where a program was quicker that has opened
-    the pipe as well."""
+    """Return what is there to read, empty at its end; None for nothing, such as where a program was quicker that has
+    opened the pipe as well."""
     try:
         return os.read(descriptor, PIECE)
     except BlockingIOError:

@@ -74,7 +74,7 @@ def check_pattern(guard: str) -> str:
 
 
 def read_success_rule(rule: str) -> SuccessRule | None:
-    """What `successWhen` says; None for what is not understood."""
+    """Return what `successWhen` says; None for what is not understood."""
     word, colon, rest = rule.partition(":")
     match word:
         case "empty" if not colon:
@@ -133,7 +133,7 @@ _ASKS_FOR_ALL = re.compile(
 
 
 def _asks_for_clean_tree(command: str, success: SuccessRule) -> bool:
-    """Whether the command can pass only if nothing differs from HEAD."""
+    """Return whether the command can pass only if nothing differs from HEAD."""
     whole = _ASKS_FOR_ALL.search(command)
     # The exit code of `git status` says nothing about the tree; that of a command which reads its output may.
     return bool(whole and (whole["read"] or not isinstance(success, ExitCode)) and "|" not in command.replace("||", ""))
