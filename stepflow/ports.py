@@ -70,12 +70,8 @@ class CheckTree(Commands, Protocol):
         ...
 
 
-class Checks(Protocol):
-    """Where checks run."""
-
-    def opened(self) -> AbstractContextManager[CheckTree]:
-        """Return the files of the workspace as they are now. No tool may be used inside the block."""
-        ...
+#: Opens the files of the workspace, as they are now, to checks. No tool may be used inside the block.
+Checks = Callable[[], AbstractContextManager[CheckTree]]
 
 
 class BoundaryRules(Protocol):

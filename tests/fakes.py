@@ -204,4 +204,4 @@ def fake_ports(replies: Iterable[Reply], **parts: object) -> Ports:
         "clock": StillClock(),
     }
     parts = {**usual, **parts}
-    return Ports(**{"checks": TableChecks(parts["commands"]), **parts})  # type: ignore[arg-type]
+    return Ports(**{"checks": TableChecks(parts["commands"]).opened, **parts})  # type: ignore[arg-type]

@@ -121,7 +121,7 @@ def judge_completion(
     """Run the entry's validators; the first that fails decides, except under `skip`. `failures` counts earlier
     attempts."""
     skipped = False
-    with checks.opened() as tree:
+    with checks() as tree:
         for condition in entry.conditions:
             validator, command = condition.validator, validator_command(condition)
             result = tree.run_command(replace(build_request(command, validator), proof=validator.proof))
@@ -353,7 +353,7 @@ def run_on_base(
     conditions = {command: each for each in every if (command := _base_command(each)) not in known}
     if not conditions:
         return
-    with checks.opened() as tree:
+    with checks() as tree:
         for command, condition in conditions.items():
             validator = condition.validator
             result = tree.run_command(build_request(command, validator))

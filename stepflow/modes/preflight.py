@@ -366,7 +366,7 @@ def _base(
         base, mode = toolbox.tree().commit, request.inputs.base_checks
         keep, waiting = request.kept, cancellation.waiting
         with CheckTrees(toolbox, toolbox.checkout, base=base, keep=keep, waiting=waiting) as checks:
-            run_on_base(agent, checks, lambda check: rows.append(_base_row(check, mode)))
+            run_on_base(agent, checks.opened, lambda check: rows.append(_base_row(check, mode)))
         refused = [each for each in toolbox.egress.requests() if each.refused] if toolbox.egress else []
     yield from rows
     if refused:

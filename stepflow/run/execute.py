@@ -26,7 +26,7 @@ from stepflow.journal import Fanout, JournalFile
 from stepflow.model.anthropic_model import AnthropicModel
 from stepflow.model.scenario import RecordingModel
 from stepflow.ports import Clock, Commands, Journal, Model, Ports, Tools
-from stepflow.run.checks import CommandChecks, PreparingModel, RunChecks
+from stepflow.run.checks import PreparingModel, checks_by_commands, checks_in_trees
 from stepflow.run.clock import Cancellation, InterruptibleModel, TimelyCommands, TimelyTools
 from stepflow.run.closing import ClosingRules, try_suggestions
 from stepflow.run.ending import Ending, ending_of, is_bug, make_folder, remove_reports, write_reports
@@ -215,7 +215,7 @@ def _with_checks(run: Run, ports: Ports, toolbox: Toolbox, opened: ExitStack) ->
     if trees.too_large:
         run.note("warning", f"[Checks] {describe_too_large(trees.too_large)}")
     model = PreparingModel(model=ports.model, trees=trees)
-    return replace(ports, checks=RunChecks(trees=trees, run=run), model=model)
+    return replace(ports, checks=checks_in_trees(trees, run), model=model)
 
 
 def _setup_of_checks(run: Run) -> Callable[[Commands], CommandResult] | None:
@@ -236,7 +236,7 @@ def _make_ports(run: Run, tools: Tools, commands: Commands, toolbox: Toolbox | N
             tools=prepared.tools or tools, deadline=deadline, default_timeout=ToolboxOptions.bash_timeout
         ),
         commands=commands,
-        checks=CommandChecks(commands=commands),
+        checks=checks_by_commands(commands),
         schemas=prepared.schemas,
         journal=run.journal,
         clock=deadline.clock,

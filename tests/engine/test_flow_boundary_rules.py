@@ -92,7 +92,7 @@ def test_a_step_without_validators_is_judged_by_the_rules_alone() -> None:
 
 def test_green_validators_do_not_speak_for_what_differs_from_the_commit() -> None:
     checked = TableChecks(TableCommands(), TreeState(commit="c" * 40, changed=("a.py",)))
-    result, ports = play(checked_agent(), [*HAPPY, *BACK, *BACK], checks=checked)
+    result, ports = play(checked_agent(), [*HAPPY, *BACK, *BACK], checks=checked.opened)
     assert result.outcome is Outcome.REFUSED
     assert "the checks saw files that differ from the commit that would be pushed: a.py" in result.reason
     assert len(checks(ports)) == 3

@@ -103,7 +103,7 @@ class World:
             model=self,
             tools=RecordingTools(),
             commands=self,
-            checks=TableChecks(self),
+            checks=TableChecks(self).opened,
             schemas=self,
             journal=self.journal,
             clock=self.clock,

@@ -69,7 +69,7 @@ def judge(
         iteration=4,
         failures=failures,
         root="/repo",
-        checks=TableChecks(commands, closing),
+        checks=TableChecks(commands, closing).opened,
         record=ran.append,
     )
     return verdict, ran
