@@ -35,7 +35,7 @@ def checks_by_commands(commands: Commands) -> Checks:
 
 @dataclass(frozen=True, kw_only=True)
 class PreparingModel:
-    """Implements the port `Model`. While it answers, the tree of the next checks is prepared."""
+    """Implements the port `Model`. While it answers, the check tree is made ready for the next closing."""
 
     model: Model
     trees: CheckTrees

@@ -243,9 +243,9 @@ class Toolbox:
         return _tree_state(self._ask("tree", timeout=_GIT_TIMEOUT))
 
     def take_work(self, base: str, sink: Callable[[bytes], object], *, max_bytes: int) -> tuple[TreeState, str]:
-        """Stream a bundle of what was made since the base commit to the sink, with a commit on top for what is not
-        committed, and return the state of the workspace and the name of the last commit. Nothing is streamed where it
-        is the base or older. Raises `BoundaryError`."""
+        """Stream a bundle of the commits since the base to the sink, with one more on top for uncommitted files, and
+        return the state of the workspace and the name of the last commit. Nothing is streamed if that is the base or
+        older. Raises `BoundaryError`."""
         with self._launcher.during("take_work"):
             self._end_all()
             too_large = BundleTooLarge(f"What the tools made is more than {max_bytes >> 20} MiB.")
@@ -273,7 +273,7 @@ class Toolbox:
     def _demand(self, what: str, request: JsonObject) -> None:
         answer = self._ask(what, request, timeout=_GIT_TIMEOUT)
         if "problem" in answer:
-            raise BoundaryError(f"The tree of the checks cannot be made: {answer['problem']}.")
+            raise BoundaryError(f"The check tree cannot be made: {answer['problem']}.")
 
     def stream_bundle(
         self, base_commit: str, sink: Callable[[bytes], object], *, max_bytes: int, commit: str = ""

@@ -47,7 +47,7 @@ class CheckedFiles:
 
 @dataclass(kw_only=True)
 class _Swap:
-    """A path that tools and checks both use, with the places of what does not stand there now."""
+    """A path that tools and checks share: the files of one side are there, those of the other beside it."""
 
     path: Path
     is_made: bool = False
@@ -61,12 +61,12 @@ class _Swap:
         return self.path.with_name(f"{self.path.name}-tools")
 
     def find(self) -> Path:
-        """Return where that of the checks stands now."""
+        """Return where the files of the checks are now."""
         return self.path if self.is_made else self.of_checks
 
     @contextmanager
     def made(self) -> Iterator[None]:
-        """Let that of the checks stand at the path."""
+        """Put the files of the checks at the path within the block."""
         self.path.rename(self.of_tools)
         try:
             self.of_checks.rename(self.path)

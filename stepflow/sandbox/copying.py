@@ -25,7 +25,7 @@ from stepflow.sandbox.installed import (
     move_environment,
 )
 
-#: Copies of a checkout's files that a run has at a time: the workspace, what `setup` left, and the tree of the checks.
+#: Copies of a checkout's files that a run has at a time: the workspace, what `setup` left, and the check tree.
 COPIES = 3
 #: What may take longer to copy is announced.
 SLOW_SECONDS = 2.0

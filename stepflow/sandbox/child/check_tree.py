@@ -36,7 +36,7 @@ _SEGMENTS, _IPC_RMID = "/proc/sysvipc/shm", 0
 
 @dataclass(kw_only=True)
 class ClosingFiles:
-    """The files of the newest closing in the tree of the checks, and an index by which only files are written that are
+    """The files of the newest closing in the check tree, and an index by which only files are written that are
     not as it says."""
 
     repository: Repository

@@ -78,8 +78,8 @@ def _tool(config: SandboxConfig, request: dict[str, Any]) -> Answer:
 
 @dataclass(kw_only=True)
 class State:
-    """What is known of the workspace: its repository, as it was before any tool ran, what tools have made of it, and in
-    the tree of the checks the files that were written. The parent keeps it from one operation to the next, in a file
+    """What is known of the workspace: its repository as it was before any tool ran, what tools have made of it, and the
+    files that were written in the check tree. The parent keeps it from one operation to the next, in a file
     that no tool can open, and never reads it."""
 
     repository: Repository | None

@@ -69,8 +69,8 @@ class WorkWatch:
             return work
 
     def take(self, base: str, *, most_bytes: int, hand_on: Sink) -> tuple[FoundWork, str]:
-        """Hand on a bundle of what was made since the base, with a commit on top for what is not committed. Return that
-        commit, or HEAD's where everything is. Nothing is handed on where HEAD's history ends at or before the base."""
+        """Hand on a bundle of the commits since the base, with one more on top for uncommitted files. Return that
+        commit, or HEAD's if nothing is uncommitted. Nothing is handed on if HEAD is the base or older."""
         if not COMMIT.fullmatch(base):
             raise OperationRefused(f"{base!r} is no commit id")
         with self._git() as (own, work):
