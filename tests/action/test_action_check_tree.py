@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from stepflow.sandbox.copying import run_program
 from tests.action.test_action_boundary_rules import CLAIM, GREET, HANDED_OVER, did
-from tests.world import World, bash
+from tests.servers.messages_api import Reply
+from tests.world import World, bash, understood
 
 #: A dependency that git ignores, as `setup` installs it.
 INSTALL = "mkdir -p vendor; cp -f needs.txt vendor/installed 2> /dev/null || echo nothing > vendor/installed"
@@ -79,3 +86,23 @@ def test_a_large_ignored_folder_is_left_out_and_named_unless_the_agent_keeps_it(
     outputs = str([each.get("result") or each.get("output") for each in checked.events(done)])
     assert ("there is data\\n" in outputs, "there is small\\n" in outputs) == (is_kept, True), checked.events(done)
     assert ("Not copied, since git ignores it and it has over 1 MiB: data." in done.log) is not is_kept
+
+
+@pytest.mark.whole
+def test_the_check_tree_is_made_ready_while_the_model_answers(checked: World) -> None:
+    spoil = "echo spoiled > vendor/installed; grep -q hello greeting.txt"
+    (checked.checkout / ".git/info/exclude").write_text("vendor\n")
+    checked.edit("steps_registry.json", lambda registry: registry["validators"]["greeting"].update(command=spoil))
+    found: list[str] = []
+
+    def replies() -> Iterator[Reply]:
+        yield from (understood(), bash("echo $(pwd)/end"))
+        workspace = Path(re.findall(r"(/[^\s\"]+)/end", json.dumps(checked.model.bodies[-1]))[-1])
+        dependency, ends = workspace.with_name(f"{workspace.name}-checks") / "vendor/installed", time.monotonic() + 60
+        # It is gone for a moment while it is copied.
+        while (text := run_program("cat", str(dependency)).stdout) != "nothing\n" and time.monotonic() < ends:
+            time.sleep(0.02)
+        found.append(text)
+
+    checked.run(replies(), setup=INSTALL, base_checks="tell")
+    assert found == ["nothing\n"]
