@@ -7,7 +7,10 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from operator import not_
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import LONGEST_SIDE, ImageProblem, ImageType, IssueImage, ToolImage
@@ -146,7 +149,7 @@ class ClearedResults:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelTurn:
-    """One answer of the model."""
+    """The model answered one turn. `content` holds the API's content blocks. The last three fields are rarely set."""
 
     content: tuple[JsonObject, ...]
     stop_reason: StopReason
@@ -155,12 +158,15 @@ class ModelTurn:
     cost_usd: float | None = 0.0
     #: The id of the model that answered.
     model: str = ""
+    #: How long the call took.
+    seconds: float = 0.0
     #: Set only if the model refused.
-    refusal: Refusal | None = None
+    refusal: Annotated[Refusal | None, Field(exclude_if=not_)] = None
     #: What the service dropped from the request.
-    cleared: ClearedResults | None = None
+    cleared: Annotated[ClearedResults | None, Field(exclude_if=not_)] = None
     #: The next request may be long enough for the service to charge more per token.
-    near_price_step: bool = False
+    near_price_step: Annotated[bool, Field(exclude_if=not_)] = False
+    event: Literal["model_turn"] = "model_turn"
 
     @property
     def text(self) -> str:

@@ -14,7 +14,7 @@ from pydantic import Field
 from stepflow.domain.agent.agent_settings import ModelChanged
 from stepflow.domain.checkout import BaseCheck, DiffStat
 from stepflow.domain.connection import HostsRequested
-from stepflow.domain.conversation import ClearedResults, Refusal, RequestAdapted, Substitution, Usage
+from stepflow.domain.conversation import ModelTurn, RequestAdapted, Substitution, Usage
 from stepflow.domain.effect import ApprovalAnswered, ApprovalAsked, EffectKind, Receipt, SuggestionsTried
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.proof import Proof
@@ -298,22 +298,6 @@ class ModelWaited:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelTurned:
-    """The model answered one turn. `content` holds the API's content blocks. The last three fields are rarely set."""
-
-    content: list[JsonObject]
-    stop_reason: str
-    usage: Usage
-    cost_usd: float | None
-    model: str
-    seconds: float
-    refusal: Annotated[Refusal | None, Field(exclude_if=not_)] = None
-    cleared: Annotated[ClearedResults | None, Field(exclude_if=not_)] = None
-    near_price_step: Annotated[bool, Field(exclude_if=not_)] = False
-    event: Literal["model_turn"] = "model_turn"
-
-
-@dataclass(frozen=True, kw_only=True)
 class AnswerLost:
     """An answer began but never became a turn: it broke off or could not be read. `usage` is what the service reported
     before that, and counts as spent. The service may bill more."""
@@ -447,7 +431,7 @@ ProcessEvent = RunStarted | RunResumed | SnapshotTaken | SnapshotFailed | LayerR
 #: Before the first step: what was read, and what the checks say of the base.
 IntakeEvent = TextRemoved | ImagesRead | BaseChecked
 #: Inside a step: what the model is asked and answers, what runs for it, and what its answer means.
-ModelEvent = IterationStarted | SchemaFailed | PromptRendered | ModelWaited | ModelTurned | AnswerLost | CacheRenewed
+ModelEvent = IterationStarted | SchemaFailed | PromptRendered | ModelWaited | ModelTurn | AnswerLost | CacheRenewed
 DialogueEvent = ToolStarted | ContextOverflowed | ModelChanged | RequestAdapted | ToolCalled | CommandRan | UserMessage
 AnswerEvent = CheckJudged | StepAnswered | Routed
 StepEvent = ModelEvent | DialogueEvent | AnswerEvent

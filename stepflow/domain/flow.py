@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
 from stepflow.domain.checkout import TreeState
-from stepflow.domain.conversation import Remedy, RequestAdapted, Usage
+from stepflow.domain.conversation import ModelTurn, Remedy, RequestAdapted, Usage
 from stepflow.domain.effect import ApprovalAnswered
 from stepflow.domain.json import JsonObject, JsonValue, map_texts
 from stepflow.domain.text import strip_unseen
@@ -238,7 +238,7 @@ def advance(state: RunState, event: events.Event) -> RunState:  # noqa: PLR0911,
             return state._replace(strikes=event.strikes)
         case events.PromptRendered():
             return state._replace(strikes=0, retry_prompt=None, retry_source=None, work_before="")
-        case events.ModelTurned():
+        case ModelTurn():
             return _paid(state, event)._replace(turns=state.turns + 1)
         case events.AnswerLost() | events.CacheRenewed():
             return _paid(state, event)
@@ -273,7 +273,7 @@ def fold(past: Iterable[events.Event], state: RunState | None = None) -> RunStat
     return reduce(advance, past, state or RunState())
 
 
-def _paid(state: RunState, event: events.ModelTurned | events.AnswerLost | events.CacheRenewed) -> RunState:
+def _paid(state: RunState, event: ModelTurn | events.AnswerLost | events.CacheRenewed) -> RunState:
     return state._replace(
         usage=state.usage + event.usage,
         cost_usd=state.cost_usd + (event.cost_usd or 0.0),

@@ -359,8 +359,9 @@ def call_model(context: FlowContext, request: ModelRequest) -> ModelTurn | Model
                 # The step's next conversation will share this opening.
                 opening = replace(request, messages=(NO_MESSAGE,))
                 context.cached[request.step_id] = CachedRequest(request=opening, used_at=started)
-            _record_turn(context, answer, seconds=max(0.0, context.ports.clock.now() - started))
-            return answer
+            turn = replace(answer, seconds=max(0.0, context.ports.clock.now() - started))
+            context.record(turn)
+            return turn
         if answer.usage.total:
             context.record(events.AnswerLost(reason=answer.reason, usage=answer.usage, cost_usd=answer.cost_usd))
         if answer.remedy is not None and can_apply(answer.remedy, request):
@@ -417,22 +418,6 @@ def _seconds_left(context: FlowContext, now: float) -> float | None:
 
 def _describe_fault(fault: ModelFault, suffix: str) -> str:
     return f"{fault.reason.rstrip('.')}{suffix}{'. ' + fault.hint if fault.hint else ''}"
-
-
-def _record_turn(context: FlowContext, turn: ModelTurn, *, seconds: float) -> None:
-    context.record(
-        events.ModelTurned(
-            content=list(turn.content),
-            stop_reason=turn.stop_reason,
-            usage=turn.usage,
-            cost_usd=turn.cost_usd,
-            model=turn.model,
-            seconds=seconds,
-            refusal=turn.refusal,
-            cleared=turn.cleared,
-            near_price_step=turn.near_price_step,
-        )
-    )
 
 
 def read_skill(agent: AgentDefinition, use: ToolUse) -> ToolResult | None:

@@ -11,7 +11,7 @@ from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.checkout import BaseCheck
 from stepflow.domain.connection import HostRequests, HostsRequested
-from stepflow.domain.conversation import Usage
+from stepflow.domain.conversation import ModelTurn, Usage
 from stepflow.domain.effect import (
     ApprovalAsked,
     ApprovalRequest,
@@ -32,11 +32,11 @@ from stepflow.report.wording import describe_issue_cost
 
 E = TypeVar("E")
 OF_A_STEP = (
-    *(events.PromptRendered, events.ModelTurned, events.AnswerLost, events.ToolCalled, events.UserMessage),
+    *(events.PromptRendered, ModelTurn, events.AnswerLost, events.ToolCalled, events.UserMessage),
     *(events.CacheRenewed, events.ContextOverflowed, ModelChanged, events.CheckJudged),
     *(events.StepAnswered, events.Routed),
 )
-PAID = (events.ModelTurned, events.AnswerLost, events.CacheRenewed)
+PAID = (ModelTurn, events.AnswerLost, events.CacheRenewed)
 #: How the flow and the run ended, and what belongs to that end.
 OF_AN_END = (
     *(events.FlowEnded, events.RunFinished, events.WorkCollected, events.FailureReported),
@@ -170,7 +170,7 @@ def _copy_event(event: object, kind: type[E]) -> E:
 
 def _history_entry(begun: events.IterationStarted, happened: Sequence[events.Event], seconds: float) -> HistoryEntry:
     paid = [event for event in happened if isinstance(event, PAID)]
-    models = [event.model for event in paid if isinstance(event, events.ModelTurned) and event.model]
+    models = [event.model for event in paid if isinstance(event, ModelTurn) and event.model]
     answered, routed = _last_of(happened, events.StepAnswered), _last_of(happened, events.Routed)
     checked = _last_of(happened, events.CheckJudged)
     changed = _last_of(happened, ModelChanged)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 
 from stepflow.domain import event as events
+from stepflow.domain.conversation import ModelTurn
 from stepflow.domain.flow import RunState, advance, fold
 from stepflow.domain.json import JsonObject, value_at
 from stepflow.domain.run import Limits
@@ -62,7 +63,7 @@ class CurrentActivity:
                 self._step, self._calls, begins = one_line(event.step_id), {}, BEFORE
             case events.IterationStarted():
                 self._step, self._calls, begins = one_line(event.step_id), {}, MODEL
-            case events.ModelTurned():
+            case ModelTurn():
                 self._said = first_line(spoken(event)) or self._said
                 self._calls = dict(_calls(event))
             case events.ModelWaited():
@@ -102,9 +103,9 @@ class CurrentActivity:
         return " · ".join(part for part in (*parts, doing) if part)
 
 
-def _calls(turned: events.ModelTurned) -> Iterator[tuple[str, str]]:
+def _calls(turn: ModelTurn) -> Iterator[tuple[str, str]]:
     """Yield the ID and a description of each tool call in the turn."""
-    for block in turned.content:
+    for block in turn.content:
         if block.get("type") == "tool_use":
             arguments = block.get("input")
             yield str(block.get("id")), call_text(arguments if isinstance(arguments, dict) else {})
@@ -288,7 +289,7 @@ def full_lines(event: events.Event) -> Iterator[Line]:
             texts = [("system prompt", event.system), *(("prompt", block) for block in event.blocks)]
         case events.UserMessage():
             texts = [("asked", event.text)]
-        case events.ModelTurned():
+        case ModelTurn():
             texts = [("answer", _block_text(block)) for block in event.content]
         case _:
             texts = []

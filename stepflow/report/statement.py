@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass, field
 from pydantic import TypeAdapter
 from pydantic.alias_generators import to_camel
 
+from stepflow.domain.conversation import ModelTurn
 from stepflow.domain.effect import EffectKind
-from stepflow.domain.event import Entry, ModelTurned, RunResumed, RunStarted, WorkCollected
+from stepflow.domain.event import Entry, RunResumed, RunStarted, WorkCollected
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.proof import Proof
 from stepflow.domain.reports.report import CheckState, JournalDigest, ValidatorRun, Verification
@@ -49,7 +50,7 @@ class _Watched:
                     self.ends.append(lines)
                 case WorkCollected(tree=tree):
                     self.tree = tree
-                case ModelTurned(model=model):
+                case ModelTurn(model=model):
                     self.models[model] = None
                 case _:
                     pass

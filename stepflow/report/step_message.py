@@ -8,7 +8,7 @@ from typing import assert_never
 
 from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ModelChanged
-from stepflow.domain.conversation import RequestAdapted
+from stepflow.domain.conversation import ModelTurn, RequestAdapted
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.secrets import MASK
@@ -57,7 +57,7 @@ def describe_step_event(event: events.StepEvent) -> EventMessage | None:  # noqa
             return _describe_prompt(event)
         case events.ModelWaited():
             return _describe_wait(event)
-        case events.ModelTurned():
+        case ModelTurn():
             return _describe_turn(event)
         case events.AnswerLost():
             tokens = count(event.usage.total, "token")
@@ -121,7 +121,7 @@ def _describe_renewal(event: events.CacheRenewed) -> EventMessage:
     return EventMessage(title=title, facts=(fact,))
 
 
-def _describe_turn(event: events.ModelTurned) -> EventMessage:
+def _describe_turn(event: ModelTurn) -> EventMessage:
     """Describe an answer. A log shows its prose below the title; a page shows the prose as parts."""
     called = [str(block.get("name", "")) for block in event.content if block.get("type") == "tool_use"]
     text = spoken(event)

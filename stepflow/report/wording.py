@@ -9,9 +9,9 @@ from shlex import quote
 
 from stepflow.domain.checkout import DiffStat, LineCounts
 from stepflow.domain.connection import HostRequests
-from stepflow.domain.conversation import Remedy
+from stepflow.domain.conversation import ModelTurn, Remedy
 from stepflow.domain.effect import EffectKind, EffectStatus
-from stepflow.domain.event import IssueCostSummed, IterationStarted, ModelTurned
+from stepflow.domain.event import IssueCostSummed, IterationStarted
 from stepflow.domain.json import JsonObject, JsonValue, compact
 from stepflow.domain.reports.report import HistoryEntry, RunReport
 from stepflow.domain.text import Spent, changed_lines, count, usd
@@ -370,7 +370,7 @@ def call_text(arguments: JsonObject) -> str:
     return one_line(compact(arguments), 120) if arguments else ""
 
 
-def spoken(event: ModelTurned) -> str:
+def spoken(event: ModelTurn) -> str:
     """Return the prose of a turn. The words of a model between its calls may be its thinking. A structured answer has
     no prose, because its intent and reason are shown elsewhere."""
     text = "".join(str(block.get("text", "")) for block in event.content if block.get("type") == "text")

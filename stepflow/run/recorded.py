@@ -121,7 +121,7 @@ class PreviousRun:
         turned, refused = 0, set[int]()
         for number, event in enumerate(self.events):
             match event:
-                case events.ModelTurned():
+                case ModelTurn():
                     turned = number
                 case events.FlowEnded(outcome=Outcome.MODEL_REFUSED):
                     refused.add(turned)
@@ -197,7 +197,7 @@ class PreviousRun:
                 case events.IterationStarted():
                     queue = event.step_id if "turns" not in queues else "turns"
                     position.setdefault(queue, 0)
-                case events.ModelTurned() | events.ModelWaited() | events.ContextOverflowed(by_fault=True):
+                case ModelTurn() | events.ModelWaited() | events.ContextOverflowed(by_fault=True):
                     position[queue] += 1
                 case events.FlowEnded(outcome=Outcome.MODEL_FAILED):
                     turns = queues.get(queue, ())
@@ -218,8 +218,8 @@ class PreviousRun:
                     in_words = True
                 case events.IterationStarted():
                     step_id = event.step_id
-                case events.ModelTurned() if number not in self._refused:
-                    turns.append((step_id, turn_of(event)))
+                case ModelTurn() if number not in self._refused:
+                    turns.append((step_id, event))
                 case events.UserMessage(format_retry=True) if in_words and turns:
                     if turns[-1][1].stop_reason is not StopReason.MAX_TOKENS:
                         turns.pop()
@@ -234,8 +234,8 @@ class PreviousRun:
             match event:
                 case events.IterationStarted():
                     iteration, texts = event.iteration, []
-                case events.ModelTurned():
-                    if text := turn_of(event).text:
+                case ModelTurn():
+                    if text := event.text:
                         texts.append(text)
                 case events.CommandRan():
                     texts = [event.stdout]
@@ -253,7 +253,7 @@ def _up_to(name: str, names: list[str]) -> list[str]:
 _PLAYED = (
     events.IterationStarted,
     events.PromptRendered,
-    events.ModelTurned,
+    ModelTurn,
     events.ContextOverflowed,
     ModelChanged,
     RequestAdapted,
@@ -351,14 +351,14 @@ class Replay:
                 self._begin_step()
                 self._has_asked = True
                 return self._ports.model.ask(request)
-            case events.ModelTurned() as turned:
-                return turn_of(turned)
+            case ModelTurn() as turn:
+                return turn
             case events.ContextOverflowed(by_fault=True) as refused:
                 return ModelFault(reason=refused.reason, remedy=Remedy.SHORTEN)
             case RequestAdapted(by_fault=True) as refused:
                 return ModelFault(reason=refused.reason, remedy=refused.remedy)
             case other:
-                raise _misfit(other, events.ModelTurned.event)
+                raise _misfit(other, ModelTurn.event)
 
     def while_waiting(self, look: Callable[[], None]) -> AbstractContextManager[None]:
         """Look as soon as the model was asked again: what was cached in the past may be gone."""
@@ -422,20 +422,6 @@ class Replay:
                 )
             case other:
                 raise _misfit(other, events.CommandRan.event)
-
-
-def turn_of(turned: events.ModelTurned) -> ModelTurn:
-    """The turn as the model gave it."""
-    return ModelTurn(
-        content=tuple(turned.content),
-        stop_reason=StopReason(turned.stop_reason),
-        usage=turned.usage,
-        cost_usd=turned.cost_usd,
-        model=turned.model,
-        refusal=turned.refusal,
-        cleared=turned.cleared,
-        near_price_step=turned.near_price_step,
-    )
 
 
 def _misfit(recorded: Event, happens: str) -> InputError:

@@ -14,7 +14,7 @@ from stepflow.boundary.own_texts import has_same_text
 from stepflow.boundary.settings import Refused
 from stepflow.domain import event as events
 from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.conversation import StopReason
+from stepflow.domain.conversation import ModelTurn
 from stepflow.domain.json import JsonObject
 from stepflow.domain.reports.report import RunReport
 from stepflow.domain.run import FollowUp, ReviewedPull, name_in
@@ -322,11 +322,7 @@ def _is_sound(event: events.Event, iteration: int) -> bool:  # noqa: PLR0911 - o
     match event:
         case events.IterationStarted():
             return event.iteration == iteration
-        case events.ModelTurned():
-            usage = vars(event.usage).values()
-            known = event.stop_reason in tuple(StopReason)
-            return known and min(usage) >= 0 and (event.cost_usd is None or event.cost_usd >= 0)
-        case events.AnswerLost() | events.CacheRenewed():
+        case ModelTurn() | events.AnswerLost() | events.CacheRenewed():
             return min(vars(event.usage).values()) >= 0 and (event.cost_usd is None or event.cost_usd >= 0)
         case events.ValidatorRan():
             return event.attempt >= 1

@@ -14,7 +14,7 @@ from hashlib import sha256
 
 from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ModelChanged, Rung
-from stepflow.domain.conversation import RequestAdapted, Usage
+from stepflow.domain.conversation import ModelTurn, RequestAdapted, Usage
 from stepflow.domain.effect import ApprovalAnswered, ApprovalAsked, EffectStatus
 from stepflow.domain.json import JsonObject, JsonValue, value_at
 from stepflow.domain.text import cut
@@ -47,10 +47,10 @@ class ContentCollector:
             case _:
                 pass
 
-    def of_turn(self, turned: events.ModelTurned) -> dict[str, str]:
+    def of_turn(self, turn: ModelTurn) -> dict[str, str]:
         """Return the attributes of a call."""
-        parts = [part for block in turned.content if (part := self._answer_part(block))]
-        answer = {**_message("assistant", parts), "finish_reason": turned.stop_reason}
+        parts = [part for block in turn.content if (part := self._answer_part(block))]
+        answer = {**_message("assistant", parts), "finish_reason": turn.stop_reason}
         given, self._given = self._given, []
         return {
             "gen_ai.system_instructions": json.dumps([self._part(self._system)], ensure_ascii=False),
@@ -266,7 +266,7 @@ class _TraceBuilder:
 
     def _follow_step(self, step: RunSpan, event: events.Event) -> None:  # noqa: PLR0912 - one case per event is the table
         match event:
-            case events.ModelTurned():
+            case ModelTurn():
                 self._add_turn(step, event)
             case events.AnswerLost():
                 self._add_call(step, event, self._asked or self._before, {}, error="answer_lost")
@@ -296,19 +296,19 @@ class _TraceBuilder:
             case _:
                 pass
 
-    def _add_turn(self, step: RunSpan, turned: events.ModelTurned) -> None:
+    def _add_turn(self, step: RunSpan, turn: ModelTurn) -> None:
         answered: dict[str, Value] = {
-            RESPONSE_MODEL: turned.model,
-            "gen_ai.response.finish_reasons": (turned.stop_reason,),
+            RESPONSE_MODEL: turn.model,
+            "gen_ai.response.finish_reasons": (turn.stop_reason,),
         }
         if self._content:
-            answered |= self._content.of_turn(turned)
-        self._add_call(step, turned, min(self._asked or self._at, self._at - turned.seconds), answered)
+            answered |= self._content.of_turn(turn)
+        self._add_call(step, turn, min(self._asked or self._at, self._at - turn.seconds), answered)
 
     def _add_call(
         self,
         step: RunSpan,
-        paid: events.ModelTurned | events.AnswerLost | events.CacheRenewed,
+        paid: ModelTurn | events.AnswerLost | events.CacheRenewed,
         start: float,
         more: Mapping[str, Value],
         *,

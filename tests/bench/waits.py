@@ -12,7 +12,7 @@ from bench.long import KEY
 from stepflow.domain.agent.definition import SourceText
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolUse
-from stepflow.domain.event import CacheRenewed, ModelTurned
+from stepflow.domain.event import CacheRenewed
 from stepflow.domain.words import Outcome
 from stepflow.model.anthropic_model import AnthropicModel
 from stepflow.model.models import price_of
@@ -99,7 +99,7 @@ def run(*, slow_tool: bool, renews: bool, expires: bool) -> Ports:
 
 def billed(ports: Ports) -> float:
     """What all input costs, in dollars."""
-    paid = [*ports.journal.of(ModelTurned), *ports.journal.of(CacheRenewed)]
+    paid = [*ports.journal.of(ModelTurn), *ports.journal.of(CacheRenewed)]
     return sum(price_of("opus", replace(event.usage, output_tokens=0)) for event in paid)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.event import Event, IterationStarted, ModelTurned, RunStarted
+from stepflow.domain.conversation import ModelTurn
+from stepflow.domain.event import Event, IterationStarted, RunStarted
 from stepflow.domain.flow import FlowResult, fold
 from stepflow.domain.run import Limits, RunFacts
 from stepflow.domain.words import Outcome
@@ -67,7 +68,7 @@ def check_every_beginning(
     facts = facts or make_facts()
     result, ports = play(agent, replies, facts=facts, **parts)
     recorded = ports.journal.events
-    spent = [isinstance(event, ModelTurned) or getattr(event, "by_fault", False) for event in recorded]
+    spent = [isinstance(event, ModelTurn) or getattr(event, "by_fault", False) for event in recorded]
     assert (result.outcome, sum(spent)) == (Outcome.COMPLETED, len(replies))
     for end in range(1, len(recorded)):
         again, journal = resume(agent, recorded[:end], replies[sum(spent[:end]) :], facts, **parts)

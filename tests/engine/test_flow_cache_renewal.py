@@ -10,7 +10,7 @@ from stepflow.domain.agent.agent_settings import Rung
 from stepflow.domain.agent.definition import Target
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, StopReason, ToolResult, ToolUse, Usage
-from stepflow.domain.event import CacheRenewed, CompletionJudged, Event, ModelTurned
+from stepflow.domain.event import CacheRenewed, CompletionJudged, Event
 from stepflow.domain.flow import fold
 from stepflow.domain.run import Limits
 from stepflow.domain.words import FailureAction, Intent, Outcome
@@ -216,7 +216,7 @@ def test_a_run_that_goes_on_after_any_event_counts_each_renewal_once() -> None:
     for end in range(1, len(events)):
         cache, past = PlayedCache(), ListJournal(events[:end])
         results = [GREEN] if past.of(CompletionJudged) else [RED, GREEN]
-        rest = replies[len(past.of(ModelTurned)) :]
+        rest = replies[len(past.of(ModelTurn)) :]
         result, journal = resume(agent, events[:end], rest, facts, **parts(cache, *results))
         assert result.outcome is Outcome.COMPLETED
         assert len(journal.of(CacheRenewed)) == len(past.of(CacheRenewed)) + len(cache.renewed)
@@ -232,7 +232,7 @@ def test_a_run_that_goes_on_renews_nothing_of_its_past(kind: str) -> None:
     asked = [number for number, event in enumerate(events, 1) if event.event == kind]
     end = asked[0] if kind == "model_turn" else asked[-1]
     cache, past = PlayedCache(), ListJournal(events[:end])
-    rest = replies[len(past.of(ModelTurned)) :]
+    rest = replies[len(past.of(ModelTurn)) :]
     tools, commands = SlowTools(cache=cache, seconds=360.0), SlowCommands(cache=cache, seconds=0.0 if rest else 360.0)
     result, _ = resume(agent, events[:end], rest, facts, tools=tools, commands=commands, clock=cache.clock, cache=cache)
     assert result.outcome is Outcome.COMPLETED

@@ -8,12 +8,7 @@ import pytest
 
 from stepflow.domain.agent.definition import OutcomeRule
 from stepflow.domain.conversation import ModelFault, ModelTurn, Remedy, StopReason, ToolResult, text_block
-from stepflow.domain.event import (
-    ContextOverflowed,
-    ModelTurned,
-    PromptRendered,
-    ToolCalled,
-)
+from stepflow.domain.event import ContextOverflowed, PromptRendered, ToolCalled
 from stepflow.domain.flow import fold
 from stepflow.domain.run import Limits
 from stepflow.domain.words import Intent, Outcome
@@ -109,7 +104,7 @@ def test_an_opening_that_does_not_fit_ends_the_run_and_says_what_to_do(overflow,
     assert result.outcome is Outcome.MODEL_FAILED
     assert 'the opening of step "initial.issue" does not fit' in result.reason
     assert "larger context window" in result.reason
-    assert len(ports.journal.of(ModelTurned)) == turns
+    assert len(ports.journal.of(ModelTurn)) == turns
 
 
 def test_a_call_that_was_cut_off_by_the_window_does_not_run() -> None:

@@ -20,7 +20,6 @@ from stepflow.domain.event import (
     Event,
     FlowEnded,
     IterationStarted,
-    ModelTurned,
     ModelWaited,
     Routed,
     RunResumed,
@@ -345,7 +344,7 @@ def check_closing(world: World, result: FlowResult, action: FailureAction) -> No
     closing = ""
     for event in world.journal.events:
         match event:
-            case IterationStarted() | StepAnswered() | ModelTurned() | ToolCalled():
+            case IterationStarted() | StepAnswered() | ModelTurn() | ToolCalled():
                 closing = ""
             case Routed(transition="closing"):
                 closing = event.source
@@ -380,7 +379,7 @@ def test_a_run_that_was_killed_after_any_event_and_again_while_it_was_resumed_en
     assert fold(after) == fold(events)
     assert list(filter(is_played, after)) == list(filter(is_played, events))
     # Nobody is asked for a turn that was finished; a fault that was not written down is met once more.
-    assert len([each for each in before if isinstance(each, ModelTurned | ModelWaited)]) + len(rest.requests) == len(
+    assert len([each for each in before if isinstance(each, ModelTurn | ModelWaited)]) + len(rest.requests) == len(
         world.requests
     )
     again_at = data.draw(st.integers(at + 1, len(after) - 1), label="how many events were written then")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepflow.domain.conversation import ModelFault, ModelTurn, Remedy, RequestAdapted, StopReason
-from stepflow.domain.event import ModelTurned, ModelWaited, PromptRendered, UserMessage
+from stepflow.domain.event import ModelWaited, PromptRendered, UserMessage
 from stepflow.domain.flow import fold
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
 from stepflow.engine.loop import run_flow
@@ -219,7 +219,7 @@ def test_no_conversation_ever_changes_what_it_has_begun_with_nor_does_a_run_that
 
     recorded = ports.journal.events
     before = list(recorded[: 1 + cut % len(recorded)])
-    spent = sum(isinstance(event, ModelTurned) or getattr(event, "by_fault", False) for event in before)
+    spent = sum(isinstance(event, ModelTurn) or getattr(event, "by_fault", False) for event in before)
     safe = safe_point(before)
     again = fake_ports(enough[spent:], journal=ListJournal(before))
     run_flow(agent, facts(), replay(before[safe:], again), fold(before[:safe]))

@@ -9,7 +9,7 @@ from typing import Any
 from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
 from stepflow.domain.connection import HostRequests, HostsRequested
-from stepflow.domain.conversation import ClearedResults, Refusal, Remedy, RequestAdapted, Usage
+from stepflow.domain.conversation import ClearedResults, ModelTurn, Refusal, Remedy, RequestAdapted, Usage
 from stepflow.domain.effect import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -28,12 +28,10 @@ from tests.report.plausible_run import STARTED
 FIXED = ("event", "level", "result")
 
 
-def model_turn(text: str, stop: str = "end_turn") -> events.ModelTurned:
+def model_turn(text: str, stop: str = "end_turn") -> ModelTurn:
     """A turn that says this, and calls a tool."""
     content = [{"type": "text", "text": text}, {"type": "tool_use", "id": "t", "name": "bash", "input": {}}]
-    return events.ModelTurned(
-        content=content, stop_reason=stop, usage=Usage(input_tokens=1), cost_usd=0.0, model="m", seconds=1
-    )
+    return ModelTurn(content=content, stop_reason=stop, usage=Usage(input_tokens=1), cost_usd=0.0, model="m", seconds=1)
 
 
 TOOL = events.ToolCalled(

@@ -12,7 +12,7 @@ from plausible_run import AGENT, ENTRIES, STARTED, TIMED, entries_of
 from stepflow.domain import event as events
 from stepflow.domain.checkout import DiffStat, LineCounts
 from stepflow.domain.connection import HostRequests, HostsRequested
-from stepflow.domain.conversation import Usage
+from stepflow.domain.conversation import ModelTurn, Usage
 from stepflow.domain.effect import ApprovalAsked, EffectKind, EffectStatus
 from stepflow.domain.reports.report import CheckResult, RunReport
 from stepflow.domain.words import Intent, Outcome, Permission, Stage, StepKind
@@ -114,7 +114,7 @@ def test_the_code_comes_from_the_facts_the_outcome_or_the_reason():
 
 
 def test_an_unpriced_turn_makes_the_cost_unknown():
-    unpriced = events.ModelTurned(
+    unpriced = ModelTurn(
         content=[], stop_reason="end_turn", usage=Usage(output_tokens=1), cost_usd=None, model="", seconds=1
     )
     report = collect_report(entries_of([*TIMED[:6], (1, unpriced), *TIMED[6:]]))

@@ -18,7 +18,7 @@ from plausible_run import AGENT, ENTRIES, STEPS, entries_of
 
 from stepflow.domain import event as events
 from stepflow.domain.checkout import FileDiff, PageDiffs, StepDiff
-from stepflow.domain.conversation import Substitution, Usage
+from stepflow.domain.conversation import ModelTurn, Substitution, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.run import ImageProblem, ImagesRead, ImageType, Issue, IssueImage
 from stepflow.domain.text import RemovalKind, RemovedPiece, TextRemoved
@@ -118,9 +118,9 @@ def test_a_prompt_that_was_masked_or_is_cut_is_not_marked(sent):
 
 
 def test_a_turn_shows_its_calls_and_a_call_its_input_and_output():
-    def uses(id: str) -> events.ModelTurned:
+    def uses(id: str) -> ModelTurn:
         block = {"type": "tool_use", "id": id, "name": "bash", "input": {"command": "make"}}
-        return events.ModelTurned(
+        return ModelTurn(
             content=[{"type": "thinking", "thinking": "hm"}, block, {"type": "odd", "x": 1}],
             stop_reason="tool_use",
             usage=Usage(),

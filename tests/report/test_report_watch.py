@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from plausible_run import AGENT, BEGAN, ENTRIES, STARTED, entries_of
 
 from stepflow.domain import event as events
-from stepflow.domain.conversation import Usage
+from stepflow.domain.conversation import ModelTurn, Usage
 from stepflow.domain.run import Limits
 from stepflow.domain.text import count, cut, usd
 from stepflow.domain.words import Intent, Outcome, Stage, StepKind
@@ -40,7 +40,7 @@ def test_a_run_that_goes_on_is_told_with_what_it_had_spent_and_in_the_step_where
     lines = list(log.render(events.Entry(seq=len(before) + 1, time=BEGAN, event=resumed)))
     words = f"resumed after {len(before)} events, at iteration 1"
     assert lines == [f"The run is {words}", "::group::Iteration 1 of 10 · initial.issue (goes on)"]
-    spent = sum(entry.event.cost_usd or 0 for entry in before if isinstance(entry.event, events.ModelTurned))
+    spent = sum(entry.event.cost_usd or 0 for entry in before if isinstance(entry.event, ModelTurn))
     assert spent > 0
     assert usd(spent) in log.run_log.progress()
 
@@ -237,10 +237,8 @@ def shown(log: ActionLog | TerminalLog, *happened: events.Event) -> list[str]:
     ]
 
 
-def turned(*blocks: dict) -> events.ModelTurned:
-    return events.ModelTurned(
-        content=list(blocks), stop_reason="end_turn", usage=Usage(), cost_usd=0.0, model="m", seconds=0.1
-    )
+def turned(*blocks: dict) -> ModelTurn:
+    return ModelTurn(content=list(blocks), stop_reason="end_turn", usage=Usage(), cost_usd=0.0, model="m", seconds=0.1)
 
 
 PROMPT = events.PromptRendered(
@@ -290,7 +288,7 @@ def test_a_traceback_before_any_run_is_folded_and_not_obeyed():
 
 STEP = events.IterationStarted(iteration=1, step_id="initial.issue", kind=StepKind.WORK, model="m")
 CALL = {"type": "tool_use", "id": "t1", "name": "bash", "input": {"command": "make\ntest"}}
-TURN = events.ModelTurned(
+TURN = ModelTurn(
     content=[{"type": "text", "text": "I look at it."}, CALL],
     stop_reason="tool_use",
     usage=Usage(),

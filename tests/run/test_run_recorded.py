@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from stepflow.domain.conversation import Usage
+from stepflow.domain.conversation import ModelTurn, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
     AnswerLost,
@@ -14,7 +14,6 @@ from stepflow.domain.event import (
     EffectApplied,
     FlowEnded,
     IterationStarted,
-    ModelTurned,
     ModelWaited,
     RunResumed,
     RunStarted,
@@ -69,9 +68,9 @@ def begins(step_id: str, iteration: int = 1) -> IterationStarted:
     return IterationStarted(iteration=iteration, step_id=step_id, kind=StepKind.WORK, model="")
 
 
-def turned(text: str = "x") -> ModelTurned:
+def turned(text: str = "x") -> ModelTurn:
     content = [{"type": "text", "text": text}]
-    return ModelTurned(content=content, stop_reason="end_turn", usage=Usage(), cost_usd=0.0, model="", seconds=0.0)
+    return ModelTurn(content=content, stop_reason="end_turn", usage=Usage(), cost_usd=0.0, model="", seconds=0.0)
 
 
 @pytest.mark.parametrize(

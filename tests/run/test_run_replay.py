@@ -7,13 +7,12 @@ import json
 import pytest
 
 from stepflow.domain.checkout import CommandRequest, CommandResult
-from stepflow.domain.conversation import ModelRequest, StopReason, ToolUse, Usage
+from stepflow.domain.conversation import ModelRequest, ModelTurn, StopReason, ToolUse, Usage
 from stepflow.domain.event import (
     CommandRan,
     CompletionJudged,
     FlowEnded,
     IterationStarted,
-    ModelTurned,
     Noted,
     PromptRendered,
     Routed,
@@ -44,7 +43,7 @@ START = RunStarted(
 )
 BEGIN = IterationStarted(iteration=1, step_id="a", kind=StepKind.WORK, model="opus")
 PROMPT = PromptRendered(system="", blocks=["Do it."], source="a.md", retry=False, tools=["bash"])
-TURN = ModelTurned(
+TURN = ModelTurn(
     content=[{"type": "tool_use", "id": "t1", "name": "bash", "input": {}}],
     stop_reason="tool_use",
     usage=Usage(input_tokens=3),

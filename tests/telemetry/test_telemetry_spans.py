@@ -13,6 +13,7 @@ import pytest
 from opentelemetry.sdk.metrics.export import DataPointT, NumberDataPoint
 
 from stepflow.domain import event as events
+from stepflow.domain.conversation import ModelTurn
 from stepflow.domain.event import Entry
 from stepflow.domain.flow import fold
 from stepflow.domain.json import JsonObject
@@ -31,7 +32,7 @@ NEWER = {
 #: The events that become a span each; a tool's start belongs to that of its call.
 OF_SPANS = {
     events.IterationStarted: "step",
-    events.ModelTurned: "chat",
+    ModelTurn: "chat",
     events.AnswerLost: "chat",
     events.CacheRenewed: "chat",
     events.ToolCalled: "execute_tool",
@@ -41,7 +42,7 @@ OF_SPANS = {
     events.EffectApplied: "effect",
     events.FailureReported: "effect",
 }
-OF_A_CALL = (events.ModelTurned, events.AnswerLost, events.CacheRenewed)
+OF_A_CALL = (ModelTurn, events.AnswerLost, events.CacheRenewed)
 
 
 def expected_spans(entries: tuple[Entry, ...]) -> list[tuple[str, int]]:
@@ -177,7 +178,7 @@ def _prose(event: events.Event) -> list[str]:
     match event:
         case events.PromptRendered():
             texts = [event.system, *event.blocks]
-        case events.ModelTurned():
+        case ModelTurn():
             texts = [block.get("text") for block in event.content]
         case events.ToolCalled():
             texts = [event.output, *event.input.values()]
@@ -244,7 +245,7 @@ def test_no_part_of_a_secret_is_left_where_a_text_is_cut(shown: int) -> None:
                 return replace(event, text=text)
             case events.ToolCalled():
                 return replace(event, output=text, input={"command": text})
-            case events.ModelTurned():
+            case ModelTurn():
                 use: JsonObject = {"type": "tool_use", "id": "t", "name": "bash", "input": {"command": text}}
                 thinking: JsonObject = {"type": "thinking", "thinking": text}
                 return replace(event, content=[{"type": "text", "text": text}, thinking, use])
