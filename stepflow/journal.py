@@ -33,7 +33,7 @@ _MOST_ERRORS = 1000
 #: Fields that an event has only where there is something in them.
 _SOMETIMES = (
     *(("IterationStarted", "effort"), ("IterationStarted", "max_output_tokens")),
-    *(("ModelTurn", "refusal"), ("ModelTurn", "cleared"), ("ModelTurn", "near_price_step")),
+    *(("ModelTurn", "refusal"), ("ModelTurn", "cleared")),
     ("ToolCalled", "images"),
     ("RunStarted", "repository_id"),
 )

@@ -149,7 +149,7 @@ class ClearedResults:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelTurn:
-    """The model answered one turn. `content` holds the API's content blocks. The last three fields are rarely set."""
+    """The model answered one turn. `content` holds the API's content blocks. The last two fields are rarely set."""
 
     content: tuple[JsonObject, ...]
     stop_reason: StopReason
@@ -164,8 +164,6 @@ class ModelTurn:
     refusal: Annotated[Refusal | None, Field(exclude_if=not_)] = None
     #: What the service dropped from the request.
     cleared: Annotated[ClearedResults | None, Field(exclude_if=not_)] = None
-    #: The next request may be long enough for the service to charge more per token.
-    near_price_step: Annotated[bool, Field(exclude_if=not_)] = False
     event: Literal["model_turn"] = "model_turn"
 
     @property

@@ -121,7 +121,6 @@ CUT_OFF = (
     "The answer was cut off at the output limit before the call was complete, so nothing ran. Send a shorter call."
 )
 FULL = "the model's context window was full before its answer was complete"
-LONG = "the conversation is close to the length at which this model costs more, and it could not be shortened"
 SMALLER_OPENING = (
     "Shorten what the step starts with (its prompt, the handoff that it is shown, the issue's text), or choose a "
     "`model` with a larger context window"
@@ -171,8 +170,6 @@ class Conversation:
     is_cut: bool = False
     #: The service has dropped old tool results from this conversation.
     is_cleared: bool = False
-    #: The next request may cost more per token.
-    near_price_step: bool = False
 
     def __post_init__(self) -> None:
         self.in_words = self.request.strategy is Strategy.PROMPT
@@ -188,8 +185,6 @@ class Conversation:
         context = self.context
         while True:
             context.check_limits()
-            if self.near_price_step:
-                self.change_model(ClimbCause.PRICE, LONG)
             turn = call_model(context, self.request)
             if isinstance(turn, ModelFault):
                 self._adapt_request(turn)
@@ -264,7 +259,6 @@ class Conversation:
             tokens = count(turn.cleared.tokens, "token")
             message = f"[Context] the service drops old tool results from this long conversation ({tokens})"
             self.context.note("info", message, {"step": self.step.id, "results": turn.cleared.results})
-        self.near_price_step = turn.near_price_step
         self._append("assistant", turn.content)
         if turn.text:
             self.texts.append(turn.text)

@@ -88,13 +88,13 @@ def pays_to_renew(model: str, renewals: int, provider: Provider = Provider.ANTHR
 
 
 @cache
-def find_price_step(model: str, provider: Provider = Provider.ANTHROPIC) -> int | None:
+def find_price_step(model: str) -> int | None:
     """Return the length of a request, in tokens, from which the service charges more for it; None without one."""
     from genai_prices import Usage as Tokens  # noqa: PLC0415
     from genai_prices import calc_price  # noqa: PLC0415
 
     try:
-        found = calc_price(Tokens(input_tokens=1), model, provider_id=_LISTS[provider])
+        found = calc_price(Tokens(input_tokens=1), model, provider_id=_LISTS[Provider.ANTHROPIC])
     except (LookupError, ValueError):
         return None
     tiers = getattr(found.model_price.input_mtok, "tiers", ())

@@ -110,11 +110,7 @@ class Wire:
                 fault = fault or self._without_refused(error, body) or self._fault(error, request)
                 return replace(fault, **self._paid(begun, body)) if begun else fault
         self._key_worked = True
-        turn = _read_turn(answer, model=str(answer.get("model") or body["model"]), paid=self._paid(answer, body))
-        step = find_price_step(str(body["model"]), self._service.provider)
-        return (
-            replace(turn, near_price_step=True) if isinstance(turn, ModelTurn) and is_near(step, turn.usage) else turn
-        )
+        return _read_turn(answer, model=str(answer.get("model") or body["model"]), paid=self._paid(answer, body))
 
     def _ask_for_more(self, model: str, body: JsonObject) -> JsonObject:
         """Return additional parts for a conversation with tools, if the service lists them for this model: making room
@@ -347,8 +343,6 @@ KEPT_RESULTS = 5
 _TRIGGER_SHARE = 0.75
 #: Clearing invalidates part of the cached prefix; less than this share of the window is not worth it.
 _LEAST_SHARE = 0.25
-#: From this share on, the next results may exceed a price step.
-_NEAR_SHARE = 0.9
 
 
 def request_body(request: ModelRequest, *, max_tokens: int, exclude: frozenset[str] = frozenset()) -> JsonObject:
@@ -470,12 +464,6 @@ def plan_clearing(entry: JsonObject, *, price_step: int | None) -> JsonObject | 
         "clear_at_least": {"type": "input_tokens", "value": int(window * _LEAST_SHARE)},
     }
     return {"edits": [edit]}
-
-
-def is_near(price_step: int | None, usage: Usage) -> bool:
-    """Return whether a conversation, after a turn with this usage, is close to the length at which requests cost more.
-    Clearing happens long before that; a conversation that gets this far had nothing to clear."""
-    return price_step is not None and usage.total >= price_step * _NEAR_SHARE
 
 
 def shows_thinking(entry: JsonObject) -> bool:

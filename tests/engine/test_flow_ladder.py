@@ -9,7 +9,7 @@ import pytest
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged, Rung
 from stepflow.domain.agent.definition import AgentDefinition, OutcomeRule
 from stepflow.domain.conversation import ModelTurn, Refusal, StopReason
-from stepflow.domain.event import CompletionJudged, IterationStarted, PromptRendered, Routed, StepAnswered, ToolCalled
+from stepflow.domain.event import CompletionJudged, IterationStarted, PromptRendered, Routed, StepAnswered
 from stepflow.domain.flow import fold
 from stepflow.domain.run import Limits
 from stepflow.domain.words import Effort, Intent, Outcome, Strategy, StructuredOutput
@@ -173,16 +173,6 @@ def test_the_model_of_the_run_takes_the_place_of_the_agents_ladder_but_not_of_a_
     assert result.outcome is Outcome.MODEL_REFUSED, "no model falls back to itself"
 
 
-def test_a_conversation_near_the_price_step_goes_on_with_the_next_rung_before_it_is_asked_again() -> None:
-    near = replace(calls("bash", command="make"), near_price_step=True)
-    ports = completed(laddered(), [near, *HAPPY])
-    assert climbs(ports) == [("haiku:low", "sonnet:medium", ClimbCause.PRICE)]
-    assert len(ports.journal.of(ToolCalled)) == 1, "the call that was asked for is made and told"
-    ended = [replace(HAPPY[0], near_price_step=True), *HAPPY[1:]]
-    assert climbs(completed(laddered(), ended)) == [], "an answer that is there is taken"
-    assert climbs(completed(issue_agent(), [near, *HAPPY])) == [], "without a rung above it goes on"
-
-
 def test_a_retry_prompt_and_the_work_of_every_conversation_go_along() -> None:
     commands = TableCommands({"git status --porcelain": [DIRTY, CLEAN]})
     agent = replace(laddered(checked_agent()), fallback=FALLBACK)
@@ -204,8 +194,7 @@ def test_another_model_is_asked_in_the_way_that_it_takes() -> None:
 
 
 def test_every_beginning_of_its_journal_leads_to_the_same_end_without_asking_twice() -> None:
-    near = replace(calls("bash", command="make"), near_price_step=True)
-    replies: list[ModelTurn] = [HAPPY[0], calls("bash"), WRONG, WRONG, WRONG, near, REFUSED, *HAPPY[1:]]
+    replies: list[ModelTurn] = [HAPPY[0], calls("bash"), WRONG, WRONG, WRONG, REFUSED, *HAPPY[1:]]
     check_every_beginning(laddered(fallback=FALLBACK), replies, tools=RecordingTools())
 
 

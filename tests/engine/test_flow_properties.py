@@ -220,7 +220,6 @@ def turns(draw: st.DrawFn) -> ModelTurn | ModelFault | int:
         usage=usage,
         cost_usd=cost,
         model="random",
-        near_price_step=draw(st.sampled_from([False] * 5 + [True])),
     )
 
 

@@ -230,8 +230,6 @@ class ClimbCause(StrEnum):
     FORMAT = "format"
     #: The model's safeguards refused.
     REFUSAL = "refusal"
-    #: The conversation is close to the length at which the model costs more.
-    PRICE = "price"
 
 
 @dataclass(frozen=True, kw_only=True)
