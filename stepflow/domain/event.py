@@ -61,9 +61,9 @@ class RunStarted:
 
 @dataclass(frozen=True, kw_only=True)
 class RunResumed:
-    """A later process continues the run. Of the journal's `events`, the first `from_seq` are kept as they are; the rest
-    are replayed until the run reaches the point where it stopped. `iteration` is the last one that began; `step_id` is
-    empty between two steps. `attempts` counts validator failures. `snapshot` is the tree's, empty if there is none."""
+    """A later process continues the run. Of the journal's `events`, the first `from_seq` are those before the iteration
+    that was under way. `iteration` is the last one that began; `step_id` is empty between two steps. `attempts` counts
+    validator failures. `snapshot` is the tree's, empty if there is none."""
 
     events: int
     from_seq: int

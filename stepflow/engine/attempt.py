@@ -79,7 +79,8 @@ def attempt_step(context: FlowContext, step: Step) -> Answered | None:
             reading = _ask_model(context, step, schema)
     except (FlowStopped, ConversationEnded) as end:
         reading = end
-    context.ports.tools.end_step()
+    if context.written.next is None:
+        context.ports.tools.end_step()
     match reading:
         case None:
             return None
@@ -98,12 +99,18 @@ def attempt_step(context: FlowContext, step: Step) -> Answered | None:
 def _ask_model(context: FlowContext, step: Step, schema: JsonObject | None) -> ReadAnswer | None:
     """Return the model's answer, after format retries, and its decision; None if iteration 1 gave no JSON object and
     the gate has no fallback."""
-    request = _open_request(context, step, schema)
-    context.ports.tools.begin_step(request.tools)
-    conversation = Conversation(context=context, step=step, request=request)
+    conversation = Conversation(context=context, step=step, request=_open_request(context, step, schema))
+    conversation.recall()
+    if context.written.next is None:
+        context.ports.tools.begin_step(conversation.request.tools)
     answer: JsonObject | None = None
-    while True:
-        parsed = parse_answer(conversation.listen(), is_only=schema is not None and conversation.in_words)
+    errors: tuple[FormatError, ...] = ()
+    for rejected in conversation.rejected:
+        found = parse_answer(rejected.text, is_only=schema is not None and rejected.in_words).answer
+        answer = answer if found is None else _with_step_id(step, found)
+    while not conversation.has_question:
+        text = conversation.listen()
+        parsed = parse_answer(text, is_only=schema is not None and conversation.was_in_words)
         found = None if parsed.answer is None else _set_step_id(context, step, parsed.answer)
         conversation.check_schema_support(found)
         errors = parsed.errors if step.gate or schema is not None else ()
@@ -152,25 +159,35 @@ def _open_request(context: FlowContext, step: Step, schema: JsonObject | None) -
     strategy = _choose_strategy(context, rung.model, schema)
     if strategy is Strategy.PROMPT and schema is not None:
         blocks = (*blocks, answer_form(schema))
-    opening = Message(role="user", content=(*map(text_block, blocks), *image_blocks(facts.images)))
-    if Remedy.LEAVE_OUT_IMAGES in context.state.remedies.get(rung.model, ()):
-        opening = without_images(opening)
     system = render_system(agent, step, variables)
-    request = ModelRequest(
+    tools = tuple(effective_tools(agent, step, facts.working_directory).values())
+    is_blind = Remedy.LEAVE_OUT_IMAGES in context.state.remedies.get(rung.model, ())
+    names = [tool.name for tool in tools]
+    context.note("debug", f'[Tools] step "{step.id}": {", ".join(names) or "none"}')
+    rendered = context.record(
+        PromptRendered(
+            system=system.text,
+            blocks=list(blocks),
+            source=prompt.source,
+            retry=context.state.retry_prompt is not None,
+            tools=names,
+            substitutions=list(prompt.substitutions),
+        )
+    )
+    opening = Message(role="user", content=(*map(text_block, rendered.blocks), *image_blocks(facts.images)))
+    return ModelRequest(
         step_id=step.id,
         iteration=context.state.iteration,
         model=rung.model,
-        system=system.text,
+        system=rendered.system,
         cacheable=system.cacheable,
-        messages=(opening,),
-        tools=tuple(effective_tools(agent, step, facts.working_directory).values()),
+        messages=(without_images(opening) if is_blind else opening,),
+        tools=tools,
         schema=schema,
         strategy=strategy,
         effort=rung.effort or step.effort,
         max_output_tokens=step.max_output_tokens,
     )
-    _record_opening(context, request, blocks, prompt)
-    return request
 
 
 def _choose_strategy(context: FlowContext, model: str, schema: JsonObject | None) -> Strategy:
@@ -197,30 +214,16 @@ def _choose_prompt(context: FlowContext, step: Step, variables: Variables) -> Re
     return prompt
 
 
-def _record_opening(
-    context: FlowContext, request: ModelRequest, blocks: tuple[str, ...], prompt: RenderedPrompt
-) -> None:
-    names = [tool.name for tool in request.tools]
-    context.note("debug", f'[Tools] step "{request.step_id}": {", ".join(names) or "none"}')
-    context.record(
-        PromptRendered(
-            system=request.system,
-            blocks=list(blocks),
-            source=prompt.source,
-            retry=context.state.retry_prompt is not None,
-            tools=names,
-            substitutions=list(prompt.substitutions),
-        )
-    )
-
-
 def _set_step_id(context: FlowContext, step: Step, answer: JsonObject) -> JsonObject:
     """Replace a wrong `stepId` in the answer with the running step's id; an answer without one stays as it is."""
-    answered_id = answer.get("stepId")
-    if not isinstance(answered_id, str) or answered_id == step.id:
-        return answer
-    context.note("warning", f'[StepFlow] stepId corrected: "{answered_id[:200]}" -> "{step.id}"')
-    return {**answer, "stepId": step.id}
+    corrected = _with_step_id(step, answer)
+    if corrected != answer:
+        context.note("warning", f'[StepFlow] stepId corrected: "{str(answer["stepId"])[:200]}" -> "{step.id}"')
+    return corrected
+
+
+def _with_step_id(step: Step, answer: JsonObject) -> JsonObject:
+    return {**answer, "stepId": step.id} if isinstance(answer.get("stepId"), str) else answer
 
 
 def _find_errors(
@@ -271,8 +274,21 @@ def _run_command(context: FlowContext, step: Step, command: StepCommand, schema:
         raise FlowStopped(Outcome.INVALID_DEFINITION, reason)
     args = (_ARGUMENT.sub(lambda match: as_text(context.facts.args[match[1]]), arg) for arg in command.args)
     request = CommandRequest(argv=(command.command, *args), timeout=command.timeout / 1000)
+    result = context.recall(CommandRan) or _record_command(context, step, request)
+    if result.exit_code != 0 or result.timed_out or not result.started:
+        details = result.error or excerpt(readable_output(result.stdout + result.stderr), 500).strip() or "no output"
+        reason = f'command step "{step.id}" ({command.command}) failed with exit code {result.exit_code}: {details}'
+        raise FlowStopped(Outcome.VALIDATION_FAILED, reason)
+    answer = _set_step_id(context, step, _parse_output(result.stdout))
+    errors = _find_errors(context, step, answer, schema)
+    if errors:
+        note_misfit(context, step, errors)
+    return _decide(context, step, ParsedAnswer(answer=answer, errors=errors), (result.stdout,))
+
+
+def _record_command(context: FlowContext, step: Step, request: CommandRequest) -> CommandRan:
     result = context.ports.commands.run_command(request)
-    context.record(
+    return context.record(
         CommandRan(
             step_id=step.id,
             argv=list(request.argv),
@@ -285,15 +301,6 @@ def _run_command(context: FlowContext, step: Step, command: StepCommand, schema:
             seconds=result.seconds,
         )
     )
-    if result.exit_code != 0 or result.timed_out or not result.started:
-        details = result.error or excerpt(readable_output(result.output), 500).strip() or "no output"
-        reason = f'command step "{step.id}" ({command.command}) failed with exit code {result.exit_code}: {details}'
-        raise FlowStopped(Outcome.VALIDATION_FAILED, reason)
-    answer = _set_step_id(context, step, _parse_output(result.stdout))
-    errors = _find_errors(context, step, answer, schema)
-    if errors:
-        note_misfit(context, step, errors)
-    return _decide(context, step, ParsedAnswer(answer=answer, errors=errors), (result.stdout,))
 
 
 def _parse_output(stdout: str) -> JsonObject:

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar, cast
 
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged, Rung
 from stepflow.domain.agent.definition import AgentDefinition, Step
@@ -23,7 +24,10 @@ from stepflow.domain.run import Limits, RunFacts
 from stepflow.domain.text import count, usd
 from stepflow.domain.words import Outcome, Permission, Stage
 from stepflow.engine.prompt.variables import Variables, step_variables
+from stepflow.engine.resumption import WrittenEvents
 from stepflow.ports import Ports
+
+E = TypeVar("E", bound=Event)
 
 
 class FlowStopped(Exception):
@@ -60,13 +64,26 @@ class FlowContext:
     facts: RunFacts
     ports: Ports
     state: RunState
+    #: The events of a resumed run's first iteration that are in the journal already.
+    written: WrittenEvents = field(default_factory=WrittenEvents)
     #: By step, the request that the service may still have cached. The journal does not hold this.
     cached: dict[str, CachedRequest] = field(default_factory=dict)
 
-    def record(self, event: Event) -> None:
-        """Append the event to the journal, then advance the state."""
-        self.ports.journal.append(event)
+    def record(self, event: E) -> E:
+        """Append the event to the journal unless it is there, then advance the state. Return the event as the journal
+        has it."""
+        written = self.written.take(event)
+        if written is None:
+            self.ports.journal.append(event)
+        else:
+            event = cast(E, written)
         self.state = advance(self.state, event)
+        return event
+
+    def recall(self, *kinds: type[E]) -> E | None:
+        """Return the next event that the journal has, if it is of one of these kinds, and advance the state."""
+        event = self.written.next
+        return self.record(event) if isinstance(event, kinds) else None
 
     def note(self, level: str, message: str, data: JsonObject | None = None) -> None:
         """Record a log entry that no other event covers."""

@@ -38,6 +38,7 @@ from stepflow.domain.words import Outcome, Strategy, StructuredOutput
 from stepflow.engine.context import CachedRequest, FlowContext, FlowStopped, check_limits
 from stepflow.engine.gate import describe_misfit, has_shape
 from stepflow.engine.prompt.render import answer_form, correction_message
+from stepflow.engine.resumption import misfit
 from stepflow.ports import PromptCache
 
 #: Seconds since the beginning of the last request that used the cache: when it expires, and when it is renewed.
@@ -151,28 +152,57 @@ class ConversationEnded(Exception):
         self.event = event
 
 
+#: The form of the answer to a check question.
+CHECK_SCHEMA: JsonObject = {
+    "type": "object",
+    "required": ["result"],
+    "properties": {
+        "result": {"type": "string", "enum": ["ok", "ng"], "description": "ok: everything holds; ng: something fails"},
+        "message": {"type": "string", "description": "what was found, in a sentence"},
+    },
+}
+INTERRUPTED = (
+    "Interrupted; it may have run. The working tree is as it was before this call; what the call did elsewhere may "
+    "have happened. Look before you repeat it."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RejectedAnswer:
+    """An answer that was followed by another message of the engine. `in_words`: its form was asked for in words."""
+
+    text: str
+    in_words: bool
+
+
 @dataclass(kw_only=True)
 class Conversation:
-    """The conversation of one attempt of `step`; `request` holds all messages so far."""
+    """The conversation of one attempt of `step`: its events, added up. `request` holds all messages so far."""
 
     context: FlowContext
     step: Step
     request: ModelRequest
     #: The assistant's texts, in order.
     texts: list[str] = field(default_factory=list)
+    rejected: list[RejectedAnswer] = field(default_factory=list)
     #: Messages describe the form of the answer; the API's structured output does not.
     in_words: bool = field(init=False)
+    #: Whether the last answer was asked for in words.
+    was_in_words: bool = field(init=False)
     #: The schema that a message described last.
     described_schema: JsonObject | None = field(init=False)
-    #: An answer that is cut off is asked for again, at the cost of a format retry.
-    may_shorten: bool = True
-    #: The last answer was cut off at the output limit.
-    is_cut: bool = False
+    #: The question of the step's check was asked. Its answer is not asked for again when it is cut off.
+    has_question: bool = False
     #: The service has dropped old tool results from this conversation.
     is_cleared: bool = False
+    #: The last turn, until a message answers it; and its tool calls that have no result yet.
+    turn: ModelTurn | None = None
+    calls: tuple[ToolUse, ...] = ()
+    #: The last answer was cut off at the output limit.
+    is_cut: bool = False
 
     def __post_init__(self) -> None:
-        self.in_words = self.request.strategy is Strategy.PROMPT
+        self.in_words = self.was_in_words = self.request.strategy is Strategy.PROMPT
         self.described_schema = self.request.schema if self.in_words else None
 
     @property
@@ -180,37 +210,45 @@ class Conversation:
         """Say that the last answer was cut off, as the end of a sentence about it; empty if it was not."""
         return f"; {_CUT_OFF}" if self.is_cut else ""
 
+    def recall(self) -> None:
+        """Add what the journal already has of this conversation."""
+        while event := self.context.recall(ModelTurn, events.ToolCalled, events.UserMessage, RequestAdapted):
+            self._add(event)
+        ended = self.context.written.next
+        if isinstance(ended, events.ContextOverflowed | ModelChanged):
+            raise ConversationEnded(ended)
+
     def listen(self) -> str:
-        """Run turns and their tool calls until the model answers without one; return the text of that answer."""
-        context = self.context
+        """Do what the last message needs, until it is an answer: ask the model, or call tools. Return its text."""
         while True:
-            context.check_limits()
-            turn = call_model(context, self.request)
-            if isinstance(turn, ModelFault):
-                self._adapt_request(turn)
+            turn = self.turn
+            if turn is None or turn.stop_reason is StopReason.PAUSE_TURN:
+                self._ask_model()
                 continue
-            self._add_turn(turn)
             match turn.stop_reason:
+                case StopReason.CONTEXT_EXCEEDED:
+                    raise self._end_overflowed(FULL, by_fault=False)
                 case StopReason.REFUSAL:
                     refusal = str(turn.refusal or Refusal())
                     self.change_model(ClimbCause.REFUSAL, refusal)
                     raise FlowStopped(Outcome.MODEL_REFUSED, refusal)
-                case StopReason.PAUSE_TURN:
-                    continue
-                case _ if turn.tool_uses:
-                    with keep_conversation(context, self.request):
-                        self._append("user", tuple(self._run_tool(use) for use in turn.tool_uses))
-                case StopReason.MAX_TOKENS if (
-                    self.may_shorten and context.state.format_retries < self.step.format_retries
-                ):
-                    self._add_text(AGAIN_SHORTER, format_retry=True)
+                case _ if self.calls:
+                    self.context.written.demand_none_before(events.ToolCalled.event)
+                    with keep_conversation(self.context, self.request):
+                        for use in self.calls:
+                            self._run_tool(use)
+                case StopReason.MAX_TOKENS if self._may_shorten:
+                    self._say(AGAIN_SHORTER, format_retry=True)
                 case _:
                     return turn.text
 
+    @property
+    def _may_shorten(self) -> bool:
+        return not self.has_question and self.context.state.format_retries < self.step.format_retries
+
     def correct(self, errors: tuple[FormatError, ...]) -> None:
         """Ask for the answer again, at the cost of a format retry."""
-        self.request = replace(self.request, corrects_in_words=self.in_words)
-        self._add_text(correction_message(errors), format_retry=True, errors=tuple(map(str, errors)))
+        self._say(correction_message(errors), format_retry=True, errors=tuple(map(str, errors)))
 
     def check_schema_support(self, answer: JsonObject | None) -> None:
         """Describe the form of the answer in words from now on if the last answer shows that the service ignores the
@@ -221,14 +259,13 @@ class Conversation:
         if answer is not None and has_shape(answer, self.request.schema):
             return
         symptom = "the service answered in prose" if answer is None else "the answer does not have the shape"
-        self._record_adapted(Remedy.ASK_IN_WORDS, f"{symptom} where output_config asked for JSON", by_fault=False)
-        self.in_words = True
+        self._adapt(Remedy.ASK_IN_WORDS, f"{symptom} where output_config asked for JSON", by_fault=False)
 
-    def ask(self, question: str, schema: JsonObject) -> str:
-        """Ask one more question, with its own answer schema. The answer gets no format retry."""
-        self.request = replace(self.request, schema=schema, corrects_in_words=False)
-        self.may_shorten = False
-        self._add_text(question)
+    def ask(self, question: str) -> str:
+        """Ask the question of the step's check. Its answer gets no format retry."""
+        if not self.has_question:
+            self.request = replace(self.request, schema=CHECK_SCHEMA)
+            self._say(question)
         return self.listen()
 
     def give_up(self, errors: tuple[FormatError, ...]) -> None:
@@ -241,75 +278,136 @@ class Conversation:
         if change := self.context.find_change(self.step, cause, reason):
             raise ConversationEnded(replace(change, work=_describe_work(self.request.messages, self.texts)))
 
-    def _add_text(self, text: str, *, format_retry: bool = False, errors: tuple[str, ...] = ()) -> None:
-        """Add a message from the engine, with the form of the answer if that is described in words and has changed."""
-        schema = self.request.schema
-        if self.in_words and schema is not None and schema != self.described_schema:
-            text, self.described_schema = f"{text}\n\n{answer_form(schema)}", schema
-        self.context.record(events.UserMessage(text=text, format_retry=format_retry, errors=list(errors)))
-        self._append("user", (text_block(text),))
+    def _add(self, event: events.Event) -> None:
+        """Add an event. Raises `InputError` if nothing can lead to it, as in a journal that was changed."""
+        match event:
+            case ModelTurn():
+                self._add_turn(event)
+            case events.ToolCalled():
+                self._add_result(event)
+            case events.UserMessage():
+                self._add_message(event)
+            case RequestAdapted():
+                self._add_remedy(event.remedy, by_fault=event.by_fault)
+            case _:
+                raise misfit(event, ModelTurn.event)
+
+    def _ask_model(self) -> None:
+        context = self.context
+        context.written.demand_none_before(ModelTurn.event)
+        context.check_limits()
+        answer = call_model(context, self.request)
+        if isinstance(answer, ModelFault):
+            self._adapt_request(answer)
+            return
+        if answer.cleared and not self.is_cleared:
+            tokens = count(answer.cleared.tokens, "token")
+            message = f"[Context] the service drops old tool results from this long conversation ({tokens})"
+            context.note("info", message, {"step": self.step.id, "results": answer.cleared.results})
+        self._add_turn(answer)
 
     def _add_turn(self, turn: ModelTurn) -> None:
-        """Add a turn to the conversation."""
+        self.turn, self.calls = turn, turn.tool_uses
+        self.was_in_words = self.in_words
         self.is_cut = turn.stop_reason is StopReason.MAX_TOKENS
+        self.is_cleared = self.is_cleared or turn.cleared is not None
         if turn.stop_reason is StopReason.CONTEXT_EXCEEDED:
-            raise self._end_overflowed(FULL, by_fault=False)
-        if turn.cleared and not self.is_cleared:
-            self.is_cleared = True
-            tokens = count(turn.cleared.tokens, "token")
-            message = f"[Context] the service drops old tool results from this long conversation ({tokens})"
-            self.context.note("info", message, {"step": self.step.id, "results": turn.cleared.results})
+            return
         self._append("assistant", turn.content)
         if turn.text:
             self.texts.append(turn.text)
 
-    def _run_tool(self, use: ToolUse) -> JsonObject:
-        denied = use.name not in {tool.name for tool in self.request.tools}
-        if denied:
+    def _run_tool(self, use: ToolUse) -> None:
+        context, denied = self.context, use.name not in {tool.name for tool in self.request.tools}
+        if context.written.interrupted_call == use.id:
+            context.written.interrupted_call = ""
+            result = ToolResult(tool_use_id=use.id, text=INTERRUPTED, is_error=True)
+        elif denied:
             allowed = ", ".join(tool.name for tool in self.request.tools) or "none"
             denial = f'Step "{self.step.id}" may not use a tool "{use.name}". Its tools: {allowed}.'
             result = ToolResult(tool_use_id=use.id, text=denial, is_error=True)
         elif self.is_cut:
             result = ToolResult(tool_use_id=use.id, text=CUT_OFF, is_error=True)
         else:
-            result = read_skill(self.context.agent, use) or self.context.ports.tools.run_tool(use)
-        self.context.record(
-            events.ToolCalled(
-                tool_use_id=use.id,
-                name=use.name,
-                input=use.input,
-                output=result.text,
-                is_error=result.is_error,
-                exit_code=result.exit_code,
-                seconds=result.seconds,
-                denied=denied,
-                images=list(result.images),
-            )
+            result = read_skill(context.agent, use) or context.ports.tools.run_tool(use)
+        called = events.ToolCalled(
+            tool_use_id=use.id,
+            name=use.name,
+            input=use.input,
+            output=result.text,
+            is_error=result.is_error,
+            exit_code=result.exit_code,
+            seconds=result.seconds,
+            denied=denied,
+            images=list(result.images),
         )
-        return tool_result_block(result)
+        self._add_result(context.record(called))
+
+    def _add_result(self, called: events.ToolCalled) -> None:
+        if not self.calls or self.calls[0].id != called.tool_use_id:
+            raise misfit(called, ModelTurn.event)
+        self.calls = self.calls[1:]
+        result = ToolResult(
+            tool_use_id=called.tool_use_id, text=called.output, is_error=called.is_error, images=tuple(called.images)
+        )
+        self._append("user", (tool_result_block(result),))
+        if not self.calls:
+            self.turn = None
+
+    def _say(self, text: str, *, format_retry: bool = False, errors: tuple[str, ...] = ()) -> None:
+        """Add a message from the engine, with the form of the answer if that is described in words and has changed."""
+        schema = self.request.schema
+        if self.in_words and schema is not None and schema != self.described_schema:
+            text = f"{text}\n\n{answer_form(schema)}"
+        said = events.UserMessage(text=text, format_retry=format_retry, errors=list(errors))
+        self._add_message(self.context.record(said))
+
+    def _add_message(self, said: events.UserMessage) -> None:
+        if self.turn is None or self.calls:
+            raise misfit(said, ModelTurn.event)
+        if said.errors or not said.format_retry:
+            self.rejected.append(RejectedAnswer(text=self.turn.text, in_words=self.was_in_words))
+        if not said.format_retry:
+            self.has_question = True
+            self.request = replace(self.request, schema=CHECK_SCHEMA, corrects_in_words=False)
+        elif said.errors:
+            self.request = replace(self.request, corrects_in_words=self.in_words)
+        if self.in_words:
+            self.described_schema = self.request.schema
+        self._append("user", (text_block(said.text),))
+        self.turn = None
 
     def _adapt_request(self, fault: ModelFault) -> None:
-        """Adapt a refused request. Only its last message may change: the model has answered all others."""
-        *answered, last = self.request.messages
-        match fault.remedy:
+        """Adapt a refused request."""
+        if fault.remedy in (Remedy.SHORTEN, None):
+            raise self._end_overflowed(fault.reason, by_fault=True)
+        self._adapt(fault.remedy, fault.reason, by_fault=True)
+
+    def _adapt(self, remedy: Remedy, reason: str, *, by_fault: bool) -> None:
+        model = self.request.model
+        adapted = RequestAdapted(model=model, remedy=remedy, reason=reason, by_fault=by_fault)
+        self.context.record(adapted)
+        self._add_remedy(remedy, by_fault=by_fault)
+
+    def _add_remedy(self, remedy: Remedy, *, by_fault: bool) -> None:
+        match remedy:
+            case Remedy.ASK_IN_WORDS if not by_fault:
+                self.in_words = True
             case Remedy.ASK_IN_WORDS:
                 self.in_words, self.described_schema = True, self.request.schema
-                if self.request.schema is not None:
-                    last = replace(last, content=(*last.content, text_block(answer_form(self.request.schema))))
                 self.request = replace(self.request, strategy=Strategy.PROMPT)
+                if self.request.schema is not None:
+                    self._append("user", (text_block(answer_form(self.request.schema)),))
             case Remedy.LEAVE_OUT_IMAGES:
-                last = without_images(last)
+                # The model has answered all other messages.
+                *answered, last = self.request.messages
+                self.request = replace(self.request, messages=(*answered, without_images(last)))
             case Remedy.DROP_THINKING:
                 self.request = replace(self.request, drop_thinking=True)
-            case Remedy.SHORTEN | None:
-                raise self._end_overflowed(fault.reason, by_fault=True)
+            case Remedy.SHORTEN:
+                pass
             case _:
-                assert_never(fault.remedy)
-        self._record_adapted(fault.remedy, fault.reason, by_fault=True)
-        self.request = replace(self.request, messages=(*answered, last))
-
-    def _record_adapted(self, remedy: Remedy, reason: str, *, by_fault: bool) -> None:
-        self.context.record(RequestAdapted(model=self.request.model, remedy=remedy, reason=reason, by_fault=by_fault))
+                assert_never(remedy)
 
     def _end_overflowed(self, reason: str, *, by_fault: bool) -> Exception:
         """Return the exception that ends this conversation, which is too long for the model."""

@@ -116,7 +116,7 @@ def judge_completion(
     failures: int,
     root: str,
     checks: Checks,
-    record: Callable[[ValidatorRan], None],
+    record: Callable[[ValidatorRan], object],
 ) -> Verdict:
     """Run the entry's validators; the first that fails decides, except under `skip`. `failures` counts earlier
     attempts."""

@@ -8,14 +8,14 @@ commits, which must be checked again anyway. Their attempts are counted separate
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
 from stepflow.domain.agent.agent_settings import ClimbCause
 from stepflow.domain.agent.definition import AgentDefinition, Branch, Step, Target, Transition, ValidationEntry
 from stepflow.domain.checkout import TreeState
-from stepflow.domain.event import CompletionJudged, Routed, ValidatorRan
+from stepflow.domain.event import CompletionJudged, Event, Routed, ValidatorRan
 from stepflow.domain.flow import (
     Close,
     Decided,
@@ -40,6 +40,7 @@ from stepflow.engine.context import Answered, FlowContext, FlowStopped, demand_a
 from stepflow.engine.conversation import keep_opening
 from stepflow.engine.judge import judge_completion
 from stepflow.engine.prompt.render import render_retry
+from stepflow.engine.resumption import WrittenEvents
 from stepflow.ports import Ports
 
 #: Attempts for what the boundary would merely leave out: the agent is asked once, and if it insists it may be right.
@@ -51,9 +52,12 @@ BOUNDARY_RULES = "boundary-rules"
 BREAKS_BOUNDARY_RULES = "What this closing asks for breaks a rule of what may be written to GitHub."
 
 
-def run_flow(agent: AgentDefinition, facts: RunFacts, ports: Ports, state: RunState) -> FlowResult:
-    """Run steps until the run has an outcome. `state` is the fold of the events so far, including `run_started`."""
-    context = FlowContext(agent=agent, facts=facts, ports=ports, state=state)
+def run_flow(
+    agent: AgentDefinition, facts: RunFacts, ports: Ports, state: RunState, iteration: Iterable[Event] = ()
+) -> FlowResult:
+    """Run steps until the run has an outcome. `state` is the fold of the events so far, including `run_started`, but
+    without those of an `iteration` that a stopped process has begun."""
+    context = FlowContext(agent=agent, facts=facts, ports=ports, state=state, written=WrittenEvents(iteration))
     try:
         while True:
             step = agent.steps[context.state.step_id]

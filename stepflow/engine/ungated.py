@@ -29,16 +29,6 @@ from stepflow.engine.gate import (
 from stepflow.engine.prompt.render import PromptFailure, render_prompt
 from stepflow.ports import CustomVerdict
 
-#: The form of the answer to a check question.
-CHECK_SCHEMA: JsonObject = {
-    "type": "object",
-    "required": ["result"],
-    "properties": {
-        "result": {"type": "string", "enum": ["ok", "ng"], "description": "ok: everything holds; ng: something fails"},
-        "message": {"type": "string", "description": "what was found, in a sentence"},
-    },
-}
-
 
 def decide_by_check(conversation: Conversation, step: Step, check: StepCheck, answer: JsonObject | None) -> Decision:
     """Decide by the step's check, asking its question if it has one. A closing that does not fit the schema of its
@@ -84,7 +74,7 @@ def _ask_check(conversation: Conversation, step: Step, question: StepPrompt) -> 
     prompt = render_prompt(context.agent, asking, context.variables(step), context.facts.input_text)
     if isinstance(prompt, PromptFailure):
         raise FlowStopped(Outcome.INVALID_DEFINITION, prompt.message)
-    return read_check_answer(conversation.ask(prompt.text, CHECK_SCHEMA))
+    return read_check_answer(conversation.ask(prompt.text))
 
 
 def _apply_rules(state: RunState, check: StepCheck, outcome: CheckOutcome, answer: JsonObject) -> Decision:

@@ -34,7 +34,7 @@ from stepflow.run.finish import Run, collect_work, finish_run, report_run_failur
 from stepflow.run.issue import removal_event
 from stepflow.run.prepare import Prepared, describe_connections
 from stepflow.run.progress import ProgressComment
-from stepflow.run.recorded import JOURNAL, RunSnapshots, replay
+from stepflow.run.recorded import JOURNAL, RunSnapshots
 from stepflow.run.request import toolbox_options
 from stepflow.run.resume import move_aside
 from stepflow.run.snapshots import Snapshots, Snapshotter, SnapshottingPorts
@@ -117,7 +117,8 @@ def _work_in_sandbox(run: Run) -> tuple[Run, FlowResult]:
                 )
         ports, snapshotter = _set_up(run, toolbox, tools, tree, opened)
         state = _check_base(run, state, ports)
-        result = run_flow(run.prepared.agent, run.facts, _ports_of_flow(run, ports, snapshotter), state)
+        iteration = resumed_run.flow.iteration if resumed_run else ()
+        result = run_flow(run.prepared.agent, run.facts, _ports_of_flow(run, ports, snapshotter), state, iteration)
         work = collect_work(run, toolbox, result.closing)
     return replace(run, work=work), result
 
@@ -247,13 +248,10 @@ def _make_ports(run: Run, tools: Tools, commands: Commands, toolbox: Toolbox | N
 
 
 def _ports_of_flow(run: Run, ports: Ports, snapshotter: Snapshotter | None = None) -> Ports:
-    """Wrap the ports so that every change is snapshotted, signals interrupt the model, and a resumed run replays its
-    recorded events first."""
+    """Wrap the ports so that every change is snapshotted and signals interrupt the model."""
     if snapshotter:
         snapshotting = SnapshottingPorts(ports=ports, snapshotter=snapshotter)
         ports = replace(ports, journal=snapshotting, tools=snapshotting, commands=snapshotting)
-    if run.resumed_run:
-        ports = replay(run.resumed_run.played, ports)
     return replace(ports, model=InterruptibleModel(ports.model, run.cancellation))
 
 

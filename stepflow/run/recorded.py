@@ -1,37 +1,26 @@
-"""An earlier run, as its journal recorded it: what a resumed run starts from, and how its last iteration is played
-again."""
+"""An earlier run, as its journal recorded it: what a resumed run starts from."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 
 from stepflow.domain import event as events
-from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
-from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import (
-    ModelFault,
-    ModelRequest,
     ModelTurn,
     Remedy,
     RequestAdapted,
     StopReason,
-    ToolResult,
-    ToolSpec,
-    ToolUse,
 )
-from stepflow.domain.effect import ApprovalAnswered, Receipt
+from stepflow.domain.effect import Receipt
 from stepflow.domain.event import Event, RunFinished, RunResumed, RunStarted
 from stepflow.domain.flow import RunState, fold
-from stepflow.domain.run import MAX_STRIKES, ImagesRead, IssueImage
+from stepflow.domain.run import ImagesRead, IssueImage
 from stepflow.domain.words import Outcome, StructuredOutput
-from stepflow.errors import InputError
+from stepflow.engine.resumption import StoppedFlow, fold_stopped
 from stepflow.model.scenario import Scenario, played_out
-from stepflow.ports import CustomVerdict, Ports
+from stepflow.ports import CustomVerdict
 
 JOURNAL = "journal.jsonl"
 
@@ -93,41 +82,14 @@ class PreviousRun:
         return self.ended is not None and self.ended.outcome is Outcome.AWAITING_APPROVAL
 
     @cached_property
-    def safe(self) -> int:
-        """How many events are final; the rest are replayed."""
-        return safe_point(self.events)
-
-    @cached_property
-    def state(self) -> RunState:
-        """The state from which the flow continues. It does not count turns that will be replayed, but it does count
-        the cost of lost or refused answers and of cache renewals, which are not."""
-        not_replayed = (
-            event
-            for number, event in enumerate(self.events[self.safe :], self.safe)
-            if isinstance(event, events.AnswerLost | events.CacheRenewed) or number in self._refused
-        )
-        return fold(not_replayed, fold(self.events[: self.safe]))
+    def flow(self) -> StoppedFlow:
+        """Where the flow goes on."""
+        return fold_stopped(self.events)
 
     @property
-    def played(self) -> tuple[Event, ...]:
-        """The events to replay: all except a refusal that ended the run, because the resumed run asks again."""
-        return tuple(
-            event for number, event in enumerate(self.events) if number >= self.safe and number not in self._refused
-        )
-
-    @cached_property
-    def _refused(self) -> frozenset[int]:
-        """The positions of the turns whose refusal ended the run."""
-        turned, refused = 0, set[int]()
-        for number, event in enumerate(self.events):
-            match event:
-                case ModelTurn():
-                    turned = number
-                case events.FlowEnded(outcome=Outcome.MODEL_REFUSED):
-                    refused.add(turned)
-                case _:
-                    pass
-        return frozenset(refused)
+    def state(self) -> RunState:
+        """The state before the iteration that was under way."""
+        return self.flow.state
 
     @cached_property
     def iteration(self) -> int:
@@ -137,10 +99,10 @@ class PreviousRun:
     @property
     def resumed(self) -> RunResumed:
         """The event to write when the run is resumed."""
-        begun = next((event for event in self.played if isinstance(event, events.IterationStarted)), None)
+        begun = next((event for event in self.flow.iteration if isinstance(event, events.IterationStarted)), None)
         return RunResumed(
             events=len(self.events),
-            from_seq=self.safe,
+            from_seq=self.flow.folded,
             iteration=self.iteration,
             step_id=begun.step_id if begun else "",
             attempts=dict(self.state.attempts),
@@ -210,7 +172,7 @@ class PreviousRun:
         """Return every turn of the model with its step, as a recording keeps them. Refusals that were asked again are
         left out, and so are answers that were requested again in words, which never happens to a scripted model."""
         turns, step_id, in_words = list[tuple[str, ModelTurn]](), "", False
-        for number, event in enumerate(self.events):
+        for event in self.events:
             match event:
                 case RunStarted():
                     in_words = event.options.get("structured-output") == StructuredOutput.PROMPT
@@ -218,11 +180,13 @@ class PreviousRun:
                     in_words = True
                 case events.IterationStarted():
                     step_id = event.step_id
-                case ModelTurn() if number not in self._refused:
+                case ModelTurn():
                     turns.append((step_id, event))
                 case events.UserMessage(format_retry=True) if in_words and turns:
                     if turns[-1][1].stop_reason is not StopReason.MAX_TOKENS:
                         turns.pop()
+                case events.FlowEnded(outcome=Outcome.MODEL_REFUSED) if turns:
+                    turns.pop()
                 case _:
                     pass
         return tuple(turns)
@@ -230,7 +194,7 @@ class PreviousRun:
     def feed(self, verdict: CustomVerdict) -> None:
         """Feed the agent's own verdict the same iterations again: each one that ended with an answer."""
         iteration, texts = 0, list[str]()
-        for event in self.events[: self.safe]:
+        for event in self.events[: self.flow.folded]:
             match event:
                 case events.IterationStarted():
                     iteration, texts = event.iteration, []
@@ -248,209 +212,3 @@ class PreviousRun:
 def _up_to(name: str, names: list[str]) -> list[str]:
     """Return the names up to the last occurrence of this one."""
     return names[: len(names) - names[::-1].index(name)] if name in names else []
-
-
-_PLAYED = (
-    events.IterationStarted,
-    events.PromptRendered,
-    ModelTurn,
-    events.ContextOverflowed,
-    ModelChanged,
-    RequestAdapted,
-    events.ToolCalled,
-    events.UserMessage,
-    events.CommandRan,
-    events.CheckJudged,
-    events.StepAnswered,
-    events.Routed,
-)
-
-
-def is_played(event: Event) -> bool:
-    """Whether the flow itself records this in a step attempt, and so plays it again in the same order. What comes after
-    an attempt, such as a validator's result and the change of the model that it leads to, happens anew."""
-    return isinstance(event, _PLAYED) and not (isinstance(event, ModelChanged) and event.cause is ClimbCause.VALIDATOR)
-
-
-INTERRUPTED = (
-    "Interrupted; it may have run. The working tree is as it was before this call; what the call did elsewhere may "
-    "have happened. Look before you repeat it."
-)
-
-
-def safe_point(recorded: Iterable[Event]) -> int:
-    """How many events stand as they are: the state that they fold to is one from which the flow can go on. It lies
-    before the last iteration that began, between two, or after a check before the first."""
-    safe = 0
-    for number, event in enumerate(recorded):
-        match event:
-            case events.IterationStarted():
-                safe = number
-            case RunStarted() | events.BaseChecked() | ApprovalAnswered() | events.CompletionJudged(done=False):
-                safe = number + 1
-            case events.Routed() if event.to is not None:
-                safe = number + 1
-            case events.SchemaFailed() if event.strikes < MAX_STRIKES:
-                safe = number + 1
-            case _:
-                pass
-    return safe
-
-
-def replay(recorded: Iterable[Event], ports: Ports) -> Ports:
-    """These ports, behind the events after the safe point."""
-    past = Replay(recorded, ports)
-    cache = past if ports.cache else None
-    return replace(ports, journal=past, model=past, tools=past, commands=past, cache=cache)
-
-
-class Replay:
-    """Plays events again. What is recorded already is not written twice, nobody is asked for it, and nothing runs for
-    it; what happens otherwise than it is recorded is an error. Validators have no record: they always run."""
-
-    def __init__(self, recorded: Iterable[Event], ports: Ports) -> None:
-        self._ports = ports
-        self._left: deque[Event] = deque()
-        self._notes: list[events.Noted] = []
-        self._begun: events.ToolStarted | None = None
-        self._has_asked = False
-        #: Of a step that began in the past and may go on.
-        self._tools: tuple[ToolSpec, ...] | None = None
-        for event in recorded:
-            if is_played(event):
-                self._left.append(event)
-                self._begun = None
-            elif isinstance(event, events.Noted):
-                self._notes.append(event)
-            elif isinstance(event, events.ToolStarted):
-                self._begun = event
-
-    @property
-    def _coming(self) -> Event | None:
-        """The recorded event that must happen next; None when the past is used up."""
-        return self._left[0] if self._left else None
-
-    def append(self, event: Event) -> None:
-        """Take one event of the flow's."""
-        if is_played(event):
-            if self._left:
-                recorded = self._left.popleft()
-                if type(recorded) is not type(event) or _gist(recorded) != _gist(event):
-                    raise _misfit(recorded, event.event)
-                return
-            self._notes.clear()
-        elif isinstance(event, events.Noted) and event in self._notes:
-            self._notes.remove(event)
-            return
-        self._ports.journal.append(event)
-
-    def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
-        """The recorded turn, or a new one."""
-        match self._coming:
-            case None:
-                self._begin_step()
-                self._has_asked = True
-                return self._ports.model.ask(request)
-            case ModelTurn() as turn:
-                return turn
-            case events.ContextOverflowed(by_fault=True) as refused:
-                return ModelFault(reason=refused.reason, remedy=Remedy.SHORTEN)
-            case RequestAdapted(by_fault=True) as refused:
-                return ModelFault(reason=refused.reason, remedy=refused.remedy)
-            case other:
-                raise _misfit(other, ModelTurn.event)
-
-    def while_waiting(self, look: Callable[[], None]) -> AbstractContextManager[None]:
-        """Look as soon as the model was asked again: what was cached in the past may be gone."""
-        cache = self._ports.cache
-        return cache.while_waiting(look) if cache and self._has_asked else nullcontext()
-
-    def renew(self, request: ModelRequest, number: int) -> ModelTurn | ModelFault | None:
-        """Renew what is cached."""
-        return self._ports.cache.renew(request, number) if self._ports.cache else None
-
-    def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
-        """What a step needs is started when the past is used up."""
-        self._tools = tools
-
-    def _begin_step(self) -> None:
-        if self._tools is not None:
-            tools, self._tools = self._tools, None
-            self._ports.tools.begin_step(tools)
-
-    def run_tool(self, use: ToolUse) -> ToolResult:
-        """The recorded result; for the call that was at work when the run stopped, that it was; or a new one."""
-        match self._coming:
-            case None:
-                begun, self._begun = self._begun, None
-                if begun is not None and begun.tool_use_id == use.id:
-                    return ToolResult(tool_use_id=use.id, text=INTERRUPTED, is_error=True)
-                self._begin_step()
-                return self._ports.tools.run_tool(use)
-            case events.ToolCalled() as called:
-                return ToolResult(
-                    tool_use_id=use.id,
-                    text=called.output,
-                    is_error=called.is_error,
-                    exit_code=called.exit_code,
-                    seconds=called.seconds,
-                    images=tuple(called.images),
-                )
-            case other:
-                raise _misfit(other, events.ToolCalled.event)
-
-    def end_step(self) -> None:
-        """Nothing of a step that is played again is alive."""
-        self._tools = None
-        if self._coming is None:
-            self._ports.tools.end_step()
-
-    def run_command(self, request: CommandRequest) -> CommandResult:
-        """The recorded result of a command step, or a new one."""
-        match self._coming:
-            case None:
-                return self._ports.commands.run_command(request)
-            case events.CommandRan() as ran:
-                return CommandResult(
-                    exit_code=ran.exit_code,
-                    stdout=ran.stdout,
-                    stderr=ran.stderr,
-                    timed_out=ran.timed_out,
-                    started=ran.started,
-                    error=ran.error,
-                    seconds=ran.seconds,
-                )
-            case other:
-                raise _misfit(other, events.CommandRan.event)
-
-
-def _misfit(recorded: Event, happens: str) -> InputError:
-    """The journal tells of something else than what its own beginning leads to."""
-    return InputError(
-        f"The journal does not fit this agent: it continues with `{recorded.event}`, where `{happens}` must come.",
-        hint="Start a new run with the input `resume: never`; the journal was changed, or another version wrote it.",
-    )
-
-
-def _gist(event: Event) -> object:  # noqa: PLR0911 - one return per event is the table
-    """What of an event the flow's next moves depend on. Prompts and times may differ: limits may have been raised; and
-    texts: of an escaped secret only the parsed text is free."""
-    match event:
-        case events.IterationStarted():
-            return (event.iteration, event.step_id)
-        case events.ToolCalled():
-            return (event.tool_use_id, event.name, event.denied)
-        case events.UserMessage():
-            return event.format_retry
-        case events.ContextOverflowed():
-            return event.by_fault
-        case ModelChanged():
-            return (event.owner, event.to, event.cause)
-        case RequestAdapted():
-            return (event.model, event.remedy, event.by_fault)
-        case events.StepAnswered():
-            return (event.step_id, event.intent, event.target, sorted(event.handoff), event.violation is None)
-        case events.Routed():
-            return (event.source, event.to, event.transition)
-        case _:
-            return None

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stepflow.run.recorded import INTERRUPTED
+from stepflow.engine.conversation import INTERRUPTED
 from tests.action.killed import KILLED, Came, Nursery
 from tests.checkout import Runner, facts_of, git, read_outputs
 from tests.covering import FULL

@@ -11,9 +11,9 @@ from stepflow.domain.flow import FlowResult, fold
 from stepflow.domain.run import Limits, RunFacts
 from stepflow.domain.words import Outcome
 from stepflow.engine.loop import run_flow
+from stepflow.engine.resumption import fold_stopped
 from stepflow.ports import Ports
 from stepflow.run.execute import run_started
-from stepflow.run.recorded import replay, safe_point
 from tests.build import make_facts
 from tests.fakes import ListJournal, Reply, answers, fake_ports
 
@@ -54,9 +54,9 @@ def resume(
     agent: AgentDefinition, before: list[Event], replies: list[Reply], facts: RunFacts, **parts: object
 ) -> tuple[FlowResult, ListJournal]:
     """A run that goes on after these events, and its whole journal; the model gives all of these replies."""
-    safe, journal = safe_point(before), ListJournal(list(before))
+    flow, journal = fold_stopped(before), ListJournal(list(before))
     ports = fake_ports(replies, journal=journal, **parts)
-    result = run_flow(agent, facts, replay(before[safe:], ports), fold(before[:safe]))
+    result = run_flow(agent, facts, ports, flow.state, flow.iteration)
     assert ports.model.replies == []
     return result, journal
 

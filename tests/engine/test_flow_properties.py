@@ -31,8 +31,8 @@ from stepflow.domain.flow import FlowResult, RunState, fold
 from stepflow.domain.run import Limits
 from stepflow.domain.words import INTENT_ALIASES, Effort, FailureAction, Intent, Outcome, Permission, StepKind
 from stepflow.engine.loop import run_flow
+from stepflow.engine.resumption import fold_stopped, is_of_attempt
 from stepflow.ports import Ports, SchemaFailure
-from stepflow.run.recorded import is_played, replay, safe_point
 from tests.build import make_agent, make_entry, make_facts, make_gate, make_step, make_validator
 from tests.engine.played import started
 from tests.fakes import ListJournal, RecordingTools, StillClock, TableChecks, answers
@@ -153,7 +153,11 @@ class WatchedJournal(ListJournal):
         if self.world is None:
             return
         left = self.world.left()
-        if self.again is None or isinstance(event, IterationStarted) or safe_point(self.events) == len(self.events):
+        if (
+            self.again is None
+            or isinstance(event, IterationStarted)
+            or fold_stopped(self.events).folded == len(self.events)
+        ):
             self.again = left
         self.cuts.append(replace(left, results=list(self.again.results), schemas=list(self.again.schemas)))
 
@@ -270,7 +274,7 @@ def run(
         world.journal.append(first)
         state = fold([first])
     ports = world.ports()
-    return run_flow(agent, make_facts(limits=limits, approvals_given=True), replay(recorded, ports), state)
+    return run_flow(agent, make_facts(limits=limits, approvals_given=True), ports, state, recorded)
 
 
 def test_whatever_is_answered_a_flow_keeps_its_promises() -> None:
@@ -376,7 +380,7 @@ def test_a_run_that_was_killed_after_any_event_and_again_while_it_was_resumed_en
     again, after = resume(rest, limits, on_failure, before)
     assert again == result
     assert fold(after) == fold(events)
-    assert list(filter(is_played, after)) == list(filter(is_played, events))
+    assert list(filter(is_of_attempt, after)) == list(filter(is_of_attempt, events))
     # Nobody is asked for a turn that was finished; a fault that was not written down is met once more.
     assert len([each for each in before if isinstance(each, ModelTurn | ModelWaited)]) + len(rest.requests) == len(
         world.requests
@@ -391,11 +395,12 @@ def resume(
     world: World, limits: Limits, on_failure: tuple[FailureAction, int], before: list[Event]
 ) -> tuple[FlowResult, list[Event]]:
     """What a run that goes on after these events comes to, and all its events."""
-    safe = safe_point(before)
-    state = fold(before[:safe])
-    resumed = RunResumed(
-        events=len(before), from_seq=safe, iteration=state.iteration, step_id="", attempts=dict(state.attempts)
+    flow = fold_stopped(before)
+    attempts = dict(flow.state.attempts)
+    world.journal.append(
+        RunResumed(
+            events=len(before), from_seq=flow.folded, iteration=flow.state.iteration, step_id="", attempts=attempts
+        )
     )
-    world.journal.append(resumed)
-    result = run(world, limits, on_failure, state, before[safe:])
+    result = run(world, limits, on_failure, flow.state, flow.iteration)
     return result, [*before, *world.journal.events]

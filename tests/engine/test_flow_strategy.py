@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from stepflow.domain.conversation import ModelFault, ModelTurn, Remedy, RequestAdapted, StopReason
 from stepflow.domain.event import ModelWaited, PromptRendered, UserMessage
-from stepflow.domain.flow import fold
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
 from stepflow.engine.loop import run_flow
-from stepflow.run.recorded import replay, safe_point
+from stepflow.engine.resumption import fold_stopped
 from tests.build import issue_agent, make_facts
 from tests.engine.played import HAPPY, check_every_beginning, completed, play, steps_of
 from tests.fakes import ListJournal, answers, calls, fake_ports, says
@@ -220,10 +219,18 @@ def test_no_conversation_ever_changes_what_it_has_begun_with_nor_does_a_run_that
     recorded = ports.journal.events
     before = list(recorded[: 1 + cut % len(recorded)])
     spent = sum(isinstance(event, ModelTurn) or getattr(event, "by_fault", False) for event in before)
-    safe = safe_point(before)
+    flow = fold_stopped(before)
     again = fake_ports(enough[spent:], journal=ListJournal(before))
-    run_flow(agent, facts(), replay(before[safe:], again), fold(before[:safe]))
+    run_flow(agent, facts(), again, flow.state, flow.iteration)
     check_conversations_only_grow(again)
     for asked_again, asked in zip(again.model.requests, ports.model.requests[spent:], strict=False):
         assert (asked_again.system, asked_again.tools) == (asked.system, asked.tools)
         assert blocks_of(asked_again) == blocks_of(asked), "what a killed run had said is said again to the letter"
+
+
+def test_the_form_of_the_answer_is_described_by_the_user_even_when_the_model_had_paused() -> None:
+    paused = says("I search…", StopReason.PAUSE_TURN)
+    refused = ModelFault(reason="output_config: Extra inputs are not permitted", remedy=Remedy.ASK_IN_WORDS)
+    _result, ports = play(issue_agent(), [paused, refused, *HAPPY], facts=facts())
+    described = [m.role for request in ports.model.requests for m in request.messages if "JSON Schema" in str(m)]
+    assert set(described) == {"user"}

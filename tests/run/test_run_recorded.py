@@ -131,17 +131,6 @@ def test_a_verdict_gets_each_iteration_that_ended_with_an_answer() -> None:
     assert verdict.told == [(1, ("one", "two"), {"x": 1}), (2, ("three",), None)]
 
 
-def test_a_refusal_that_ended_the_run_is_paid_and_asked_again() -> None:
-    refused = replace(turned(""), stop_reason="refusal", usage=Usage(input_tokens=5), cost_usd=0.5)
-    ended = replace(MODEL_FAILED, outcome=Outcome.MODEL_REFUSED)
-    begun = (STARTED, begins("a"), turned("one"))
-    previous = PreviousRun(events=(*begun, refused, ended, resumed(""), refused, ended))
-    assert previous.played == (*begun[1:], ended, resumed(""), ended)
-    assert (previous.state.usage.input_tokens, previous.state.cost_usd) == (10, 1.0)
-    killed = PreviousRun(events=(*begun, refused))
-    assert killed.played == (*begun[1:], refused), "a run that was stopped there has yet to end so"
-
-
 @pytest.mark.parametrize("event", [LOST, RENEWED])
 @pytest.mark.parametrize("changes", [{"cost_usd": -1.0}, {"usage": Usage(input_tokens=-5)}])
 def test_what_was_paid_without_a_turn_and_gives_money_back_is_forged(

@@ -216,7 +216,6 @@ def cost_so_far(folder: Path) -> float | None:
     previous = look_into(folder)
     if previous is None:
         return 0.0
-    # Turns that will be replayed are paid for too.
     paid = fold(previous.events)
     return paid.cost_usd if previous.events and not paid.unpriced else None
 
