@@ -34,7 +34,7 @@ _MOST_ERRORS = 1000
 _SOMETIMES = (
     *(("IterationStarted", "effort"), ("IterationStarted", "max_output_tokens")),
     *(("ModelTurn", "refusal"), ("ModelTurn", "cleared")),
-    ("ToolCalled", "images"),
+    ("ToolCall", "images"),
     ("RunStarted", "repository_id"),
 )
 #: Bytes that are read at once: a long journal's lines are shorter than this.

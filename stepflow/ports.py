@@ -9,7 +9,7 @@ from typing import Protocol
 
 from stepflow.domain.agent.definition import Step
 from stepflow.domain.checkout import CommandRequest, CommandResult, TreeState
-from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolSpec, ToolUse
+from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolCall, ToolSpec, ToolUse
 from stepflow.domain.event import Event
 from stepflow.domain.flow import Violation
 from stepflow.domain.json import JsonObject
@@ -43,7 +43,7 @@ class Tools(Protocol):
         """Start what these tools of a step need."""
         ...
 
-    def run_tool(self, use: ToolUse) -> ToolResult:
+    def run_tool(self, use: ToolUse) -> ToolCall:
         """Run one tool call. Bad input, a failed command and a timeout are results with `is_error`."""
         ...
 

@@ -14,7 +14,7 @@ from stepflow.domain.conversation import (
     ModelRequest,
     ModelTurn,
     StopReason,
-    ToolResult,
+    ToolCall,
     ToolSpec,
     ToolUse,
     Usage,
@@ -71,9 +71,9 @@ class RecordingTools:
     def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
         self.begun.append(tools)
 
-    def run_tool(self, use: ToolUse) -> ToolResult:
+    def run_tool(self, use: ToolUse) -> ToolCall:
         self.happened.append(f"tool {use.name}")
-        return ToolResult(tool_use_id=use.id, text="fine", seconds=0.5)
+        return ToolCall(**vars(use), output="fine", seconds=0.5)
 
     def end_step(self) -> None:
         self.happened.append("step ended")

@@ -70,21 +70,23 @@ class ToolSpec:
 class ToolUse:
     """A tool call requested by the model."""
 
-    id: str
+    tool_use_id: str
     name: str
     input: JsonObject
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolResult:
-    """The result of a tool call. `exit_code` is set only for `bash`; `seconds` is the duration."""
+class ToolCall(ToolUse):
+    """A tool call was answered. `exit_code` is set only for `bash`; `seconds` is the duration. `denied`: the step may
+    not use the tool, so nothing ran. `images` is omitted if empty."""
 
-    tool_use_id: str
-    text: str
+    output: str
     is_error: bool = False
     exit_code: int | None = None
     seconds: float = 0.0
-    images: tuple[ToolImage, ...] = ()
+    denied: bool = False
+    images: Annotated[tuple[ToolImage, ...], Field(exclude_if=not_)] = ()
+    event: Literal["tool_call"] = "tool_call"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,7 +226,7 @@ class ModelFault:
 def _tool_use(block: JsonObject) -> ToolUse:
     arguments = block.get("input")
     return ToolUse(
-        id=str(block.get("id", "")),
+        tool_use_id=str(block.get("id", "")),
         name=str(block.get("name", "")),
         input=arguments if isinstance(arguments, dict) else {},
     )
@@ -240,15 +242,15 @@ def image_block(image: IssueImage | ToolImage) -> JsonObject:
     return {"type": "image", "source": {"type": "base64", "media_type": str(image.type), "data": image.data}}
 
 
-def tool_result_block(result: ToolResult) -> JsonObject:
+def tool_result_block(call: ToolCall) -> JsonObject:
     """Build the content block that answers a tool call. The API refuses empty text, so a placeholder replaces it."""
-    text = result.text or "(no output)"
+    text = call.output or "(no output)"
     block: JsonObject = {
         "type": "tool_result",
-        "tool_use_id": result.tool_use_id,
-        "content": [text_block(text), *map(image_block, result.images)] if result.images else text,
+        "tool_use_id": call.tool_use_id,
+        "content": [text_block(text), *map(image_block, call.images)] if call.images else text,
     }
-    return block | {"is_error": True} if result.is_error else block
+    return block | {"is_error": True} if call.is_error else block
 
 
 IMAGE_LEFT_OUT = "[An image is left out here: the model's service does not take it.]"

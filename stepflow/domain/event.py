@@ -14,11 +14,11 @@ from pydantic import Field
 from stepflow.domain.agent.agent_settings import ModelChanged
 from stepflow.domain.checkout import BaseCheck, DiffStat
 from stepflow.domain.connection import HostsRequested
-from stepflow.domain.conversation import ModelTurn, RequestAdapted, Substitution, Usage
+from stepflow.domain.conversation import ModelTurn, RequestAdapted, Substitution, ToolCall, Usage
 from stepflow.domain.effect import ApprovalAnswered, ApprovalAsked, EffectKind, Receipt, SuggestionsTried
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.proof import Proof
-from stepflow.domain.run import FollowUp, GuidanceFile, ImagesRead, Issue, ReviewedPull, StartedBy, ToolImage
+from stepflow.domain.run import FollowUp, GuidanceFile, ImagesRead, Issue, ReviewedPull, StartedBy
 from stepflow.domain.text import TextRemoved
 from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Stage, StepKind
 
@@ -346,23 +346,6 @@ class ContextOverflowed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolCalled:
-    """A tool call was answered. `denied`: the step may not use the tool, so nothing ran. `images` is omitted if
-    empty."""
-
-    tool_use_id: str
-    name: str
-    input: JsonObject
-    output: str
-    is_error: bool
-    exit_code: int | None
-    seconds: float
-    denied: bool = False
-    images: Annotated[list[ToolImage], Field(exclude_if=not_)] = field(default_factory=list)
-    event: Literal["tool_call"] = "tool_call"
-
-
-@dataclass(frozen=True, kw_only=True)
 class UserMessage:
     """The engine added a message to the conversation: a format correction, a check question, or a request to continue.
     `format_retry`: the message counts against the step's format retries."""
@@ -432,7 +415,7 @@ ProcessEvent = RunStarted | RunResumed | SnapshotTaken | SnapshotFailed | LayerR
 IntakeEvent = TextRemoved | ImagesRead | BaseChecked
 #: Inside a step: what the model is asked and answers, what runs for it, and what its answer means.
 ModelEvent = IterationStarted | SchemaFailed | PromptRendered | ModelWaited | ModelTurn | AnswerLost | CacheRenewed
-DialogueEvent = ToolStarted | ContextOverflowed | ModelChanged | RequestAdapted | ToolCalled | CommandRan | UserMessage
+DialogueEvent = ToolStarted | ContextOverflowed | ModelChanged | RequestAdapted | ToolCall | CommandRan | UserMessage
 AnswerEvent = CheckJudged | StepAnswered | Routed
 StepEvent = ModelEvent | DialogueEvent | AnswerEvent
 #: After a step: a closing's checks, an approval, the end of the flow, and what is written.

@@ -24,7 +24,7 @@ from stepflow.domain.conversation import (
     Remedy,
     RequestAdapted,
     StopReason,
-    ToolResult,
+    ToolCall,
     ToolUse,
     has_images,
     text_block,
@@ -212,7 +212,7 @@ class Conversation:
 
     def recall(self) -> None:
         """Add what the journal already has of this conversation."""
-        while event := self.context.recall(ModelTurn, events.ToolCalled, events.UserMessage, RequestAdapted):
+        while event := self.context.recall(ModelTurn, ToolCall, events.UserMessage, RequestAdapted):
             self._add(event)
         ended = self.context.written.next
         if isinstance(ended, events.ContextOverflowed | ModelChanged):
@@ -233,7 +233,7 @@ class Conversation:
                     self.change_model(ClimbCause.REFUSAL, refusal)
                     raise FlowStopped(Outcome.MODEL_REFUSED, refusal)
                 case _ if self.calls:
-                    self.context.written.demand_none_before(events.ToolCalled.event)
+                    self.context.written.demand_none_before(ToolCall.event)
                     with keep_conversation(self.context, self.request):
                         for use in self.calls:
                             self._run_tool(use)
@@ -283,8 +283,8 @@ class Conversation:
         match event:
             case ModelTurn():
                 self._add_turn(event)
-            case events.ToolCalled():
-                self._add_result(event)
+            case ToolCall():
+                self._add_call(event)
             case events.UserMessage():
                 self._add_message(event)
             case RequestAdapted():
@@ -318,39 +318,25 @@ class Conversation:
             self.texts.append(turn.text)
 
     def _run_tool(self, use: ToolUse) -> None:
-        context, denied = self.context, use.name not in {tool.name for tool in self.request.tools}
-        if context.written.interrupted_call == use.id:
-            context.written.interrupted_call = ""
-            result = ToolResult(tool_use_id=use.id, text=INTERRUPTED, is_error=True)
-        elif denied:
+        written = self.context.written
+        if written.interrupted_call == use.tool_use_id:
+            written.interrupted_call = ""
+            call = ToolCall(**vars(use), output=INTERRUPTED, is_error=True)
+        elif use.name not in {tool.name for tool in self.request.tools}:
             allowed = ", ".join(tool.name for tool in self.request.tools) or "none"
             denial = f'Step "{self.step.id}" may not use a tool "{use.name}". Its tools: {allowed}.'
-            result = ToolResult(tool_use_id=use.id, text=denial, is_error=True)
+            call = ToolCall(**vars(use), output=denial, is_error=True, denied=True)
         elif self.is_cut:
-            result = ToolResult(tool_use_id=use.id, text=CUT_OFF, is_error=True)
+            call = ToolCall(**vars(use), output=CUT_OFF, is_error=True)
         else:
-            result = read_skill(context.agent, use) or context.ports.tools.run_tool(use)
-        called = events.ToolCalled(
-            tool_use_id=use.id,
-            name=use.name,
-            input=use.input,
-            output=result.text,
-            is_error=result.is_error,
-            exit_code=result.exit_code,
-            seconds=result.seconds,
-            denied=denied,
-            images=list(result.images),
-        )
-        self._add_result(context.record(called))
+            call = read_skill(self.context.agent, use) or self.context.ports.tools.run_tool(use)
+        self._add_call(self.context.record(call))
 
-    def _add_result(self, called: events.ToolCalled) -> None:
-        if not self.calls or self.calls[0].id != called.tool_use_id:
-            raise misfit(called, ModelTurn.event)
+    def _add_call(self, call: ToolCall) -> None:
+        if not self.calls or self.calls[0].tool_use_id != call.tool_use_id:
+            raise misfit(call, ModelTurn.event)
         self.calls = self.calls[1:]
-        result = ToolResult(
-            tool_use_id=called.tool_use_id, text=called.output, is_error=called.is_error, images=tuple(called.images)
-        )
-        self._append("user", (tool_result_block(result),))
+        self._append("user", (tool_result_block(call),))
         if not self.calls:
             self.turn = None
 
@@ -512,7 +498,7 @@ def _describe_fault(fault: ModelFault, suffix: str) -> str:
     return f"{fault.reason.rstrip('.')}{suffix}{'. ' + fault.hint if fault.hint else ''}"
 
 
-def read_skill(agent: AgentDefinition, use: ToolUse) -> ToolResult | None:
+def read_skill(agent: AgentDefinition, use: ToolUse) -> ToolCall | None:
     """Answer a call of `read` for the address of a skill's file; None for any other call. The text was loaded with the
     definition, so no change in the checkout reaches it."""
     wanted = str(use.input.get("file_path", ""))
@@ -521,12 +507,12 @@ def read_skill(agent: AgentDefinition, use: ToolUse) -> ToolResult | None:
     texts = {skill.address(file): text for skill in agent.skills for file, text in skill.files.items()}
     if wanted not in texts:
         text = f"{wanted}: does not exist; the files are {', '.join(texts)}"
-        return ToolResult(tool_use_id=use.id, text=text, is_error=True)
+        return ToolCall(**vars(use), output=text, is_error=True)
     text = texts[wanted]
     match use.input.get("view_range"):
         case [int(first), int(last)]:
             text = "".join(text.splitlines(keepends=True)[max(first, 1) - 1 : last if last > 0 else None])
-    return ToolResult(tool_use_id=use.id, text=text)
+    return ToolCall(**vars(use), output=text)
 
 
 def _describe_work(messages: tuple[Message, ...], texts: list[str]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
-from stepflow.domain.conversation import ModelTurn, RequestAdapted
+from stepflow.domain.conversation import ModelTurn, RequestAdapted, ToolCall
 from stepflow.domain.effect import ApprovalAnswered
 from stepflow.domain.event import Event
 from stepflow.domain.flow import RunState, advance
@@ -74,7 +74,7 @@ _OF_ATTEMPT = (
     events.ContextOverflowed,
     ModelChanged,
     RequestAdapted,
-    events.ToolCalled,
+    ToolCall,
     events.UserMessage,
     events.CommandRan,
     events.CheckJudged,

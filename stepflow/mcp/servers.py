@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from stepflow.domain.activity import activity
 from stepflow.domain.agent.agent_settings import McpServer, McpTool, digest_of
-from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
+from stepflow.domain.conversation import ToolCall, ToolSpec, ToolUse
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import LARGEST_IMAGES, MOST_IMAGES
 from stepflow.errors import DefinitionError, InputError
@@ -348,7 +348,7 @@ class ToolsWithServers:
                     self._redact(str(exc)), hint="Correct `mcpServers` in agent.json, or what the server needs."
                 ) from exc
 
-    def run_tool(self, use: ToolUse) -> ToolResult:
+    def run_tool(self, use: ToolUse) -> ToolCall:
         """Run one call."""
         if use.name not in self._by_name:
             return self._tools.run_tool(use)
@@ -363,9 +363,9 @@ class ToolsWithServers:
         self._image_characters_left -= sum(len(image.data) for image in images)
         output = HeadTail(OUTPUT_LIMIT)
         output.feed(self._redact(text).encode("utf-8", "replace"))
-        return ToolResult(
-            tool_use_id=use.id,
-            text=output.text(),
+        return ToolCall(
+            **vars(use),
+            output=output.text(),
             is_error=answer.is_error,
             seconds=time.monotonic() - begun,
             images=images,

@@ -11,7 +11,7 @@ from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.checkout import BaseCheck
 from stepflow.domain.connection import HostRequests, HostsRequested
-from stepflow.domain.conversation import ModelTurn, Usage
+from stepflow.domain.conversation import ModelTurn, ToolCall, Usage
 from stepflow.domain.effect import (
     ApprovalAsked,
     ApprovalRequest,
@@ -32,7 +32,7 @@ from stepflow.report.wording import describe_issue_cost
 
 E = TypeVar("E")
 OF_A_STEP = (
-    *(events.PromptRendered, ModelTurn, events.AnswerLost, events.ToolCalled, events.UserMessage),
+    *(events.PromptRendered, ModelTurn, events.AnswerLost, ToolCall, events.UserMessage),
     *(events.CacheRenewed, events.ContextOverflowed, ModelChanged, events.CheckJudged),
     *(events.StepAnswered, events.Routed),
 )
@@ -189,7 +189,7 @@ def _history_entry(begun: events.IterationStarted, happened: Sequence[events.Eve
         reason=answered.reason if answered else "",
         check_result=CheckResult(result=checked.result, message=checked.message) if checked else None,
         format_retries=sum(isinstance(event, events.UserMessage) and event.format_retry for event in happened),
-        tool_calls=sum(isinstance(event, events.ToolCalled) for event in happened),
+        tool_calls=sum(isinstance(event, ToolCall) for event in happened),
         model=models[-1] if models else begun.model,
         effort=begun.effort,
         max_output_tokens=begun.max_output_tokens,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 
 from stepflow.domain import event as events
-from stepflow.domain.conversation import ModelTurn
+from stepflow.domain.conversation import ModelTurn, ToolCall
 from stepflow.domain.flow import RunState, advance, fold
 from stepflow.domain.json import JsonObject, value_at
 from stepflow.domain.run import Limits
@@ -70,7 +70,7 @@ class CurrentActivity:
                 begins = f"waits for the model, try {event.attempt} of {event.tries} failed"
             case events.ToolStarted():
                 begins = f"{one_line(event.name, 40)} {self._calls.get(event.tool_use_id, '')}".rstrip()
-            case events.ToolCalled():
+            case ToolCall():
                 self.words, begins = self._said, MODEL
             case events.UserMessage() | events.CompletionJudged(done=False):
                 begins = MODEL

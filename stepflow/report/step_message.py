@@ -8,7 +8,7 @@ from typing import assert_never
 
 from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ModelChanged
-from stepflow.domain.conversation import ModelTurn, RequestAdapted
+from stepflow.domain.conversation import ModelTurn, RequestAdapted, ToolCall
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.secrets import MASK
@@ -73,7 +73,7 @@ def describe_step_event(event: events.StepEvent) -> EventMessage | None:  # noqa
         case RequestAdapted():
             change = f"from here on {REMEDIES[event.remedy]}: {one_line(event.reason)}"
             return warning_message(f"{one_line(event.model, 80)}: {change}")
-        case events.ToolCalled():
+        case ToolCall():
             return _describe_call(event)
         case events.CommandRan():
             return _describe_command(event)
@@ -161,7 +161,7 @@ def _block_part(block: JsonObject) -> Part:
             return Part(one_line(str(block.get("type", "Block"))), block, is_open=False)
 
 
-def _describe_call(event: events.ToolCalled) -> EventMessage:
+def _describe_call(event: ToolCall) -> EventMessage:
     if event.denied:
         ended = "denied: the step may not use it"
     elif event.exit_code is not None:

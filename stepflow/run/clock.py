@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.activity import activity
 from stepflow.domain.checkout import CommandRequest, CommandResult
-from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolSpec, ToolUse
+from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolCall, ToolSpec, ToolUse
 from stepflow.errors import RunCancelled
 from stepflow.ports import Clock, Commands, Model, Tools
 from stepflow.sandbox.egress.name_lookups import interruptible_lookups
@@ -78,14 +78,16 @@ class TimelyTools:
         """Start what the step's tools need."""
         self.tools.begin_step(tools)
 
-    def run_tool(self, use: ToolUse) -> ToolResult:
+    def run_tool(self, use: ToolUse) -> ToolCall:
         """Run one call. The other tools have short timeouts of their own."""
         timeout = use.input.get("timeout_ms") or self.default_timeout * 1000
         most = self.deadline.seconds_left(GRACE) * 1000
         # The tool itself refuses an input that is not a number.
-        if use.name == "bash" and isinstance(timeout, int | float) and timeout > most:
-            use = replace(use, input={**use.input, "timeout_ms": int(most)})
-        return self.tools.run_tool(use)
+        if use.name != "bash" or not isinstance(timeout, int | float) or timeout <= most:
+            return self.tools.run_tool(use)
+        call = self.tools.run_tool(replace(use, input={**use.input, "timeout_ms": int(most)}))
+        # The journal and a recording keep what the model asked for.
+        return replace(call, input=use.input)
 
     def end_step(self) -> None:
         """Kill the remaining processes of the step."""

@@ -12,6 +12,7 @@ from stepflow.domain.conversation import (
     Remedy,
     RequestAdapted,
     StopReason,
+    ToolCall,
 )
 from stepflow.domain.effect import Receipt
 from stepflow.domain.event import Event, RunFinished, RunResumed, RunStarted
@@ -133,7 +134,7 @@ class PreviousRun:
                     names = _up_to(event.snapshot, names)
                 case events.ToolStarted():
                     before_call = snapshots
-                case events.ToolCalled():
+                case ToolCall():
                     before_call = None
                 case _:
                     pass

@@ -30,7 +30,7 @@ from stepflow.domain.checkout import (
     StepDiff,
     read_diff,
 )
-from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
+from stepflow.domain.conversation import ToolCall, ToolSpec, ToolUse
 from stepflow.domain.json import JsonObject
 from stepflow.domain.secrets import UnsearchablePack, search_pack, secrets_to_find
 from stepflow.errors import InputError, IsolationError, StepflowError
@@ -386,7 +386,7 @@ class Snapshotter:
     def begin(self, use: ToolUse) -> None:
         """Record that a tool call begins."""
         self._is_step_changing |= changes_files(use.name)
-        self._journal.append(events.ToolStarted(tool_use_id=use.id, name=use.name))
+        self._journal.append(events.ToolStarted(tool_use_id=use.tool_use_id, name=use.name))
 
     def end_step(self) -> None:
         """Take a snapshot if anything in the step could change files: its processes may have done so until they were
@@ -419,7 +419,7 @@ class SnapshottingPorts:
         self.snapshotter.begin_step(tools)
         self.ports.tools.begin_step(tools)
 
-    def run_tool(self, use: ToolUse) -> ToolResult:
+    def run_tool(self, use: ToolUse) -> ToolCall:
         """Run one call, and snapshot what it changed before it is answered."""
         self.snapshotter.begin(use)
         result = self.ports.tools.run_tool(use)

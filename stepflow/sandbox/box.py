@@ -22,7 +22,7 @@ from stepflow.domain.checkout import (
     TreeState,
     glob_expression,
 )
-from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
+from stepflow.domain.conversation import ToolCall, ToolSpec, ToolUse
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import Network
 from stepflow.errors import BoundaryError, InputError, IsolationError, StepflowError
@@ -169,13 +169,13 @@ class Toolbox:
     def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
         """The tools of the sandbox need nothing that has to be started (port `Tools`)."""
 
-    def run_tool(self, use: ToolUse) -> ToolResult:
+    def run_tool(self, use: ToolUse) -> ToolCall:
         """Run one tool call (port `Tools`). Raises `IsolationError` when the toolbox itself is broken."""
         begun = time.monotonic()
         spec = next((spec for spec in TOOL_SPECS if spec.name == use.name), None)
         if spec is None:
             text = f"there is no tool {use.name!r}; the tools are {_KNOWN}"
-            return ToolResult(tool_use_id=use.id, text=text, is_error=True)
+            return ToolCall(**vars(use), output=text, is_error=True)
         is_error, exit_code = False, None
         try:
             with activity(use.name), self._launcher.during("tool"):
@@ -187,10 +187,10 @@ class Toolbox:
                     text = self._file_tool(use.name, inputs)
         except (OperationRefused, CannotStart) as exc:
             text, is_error = f"{use.name}: {exc}", True
-        return ToolResult(
-            tool_use_id=use.id,
+        return ToolCall(
+            **vars(use),
             # Half a surrogate pair, which a model can write into a path, would stop every writer after us.
-            text=text.encode("utf-8", "replace").decode(),
+            output=text.encode("utf-8", "replace").decode(),
             is_error=is_error,
             exit_code=exit_code,
             seconds=time.monotonic() - begun,

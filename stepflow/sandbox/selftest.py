@@ -239,8 +239,8 @@ def _by_shell(toolbox: Toolbox, attempts: Sequence[Attempt], redact: Redactor) -
     """Once in the shell that `bash` keeps, once as the single command that a validator is."""
     short = [attempt for attempt in attempts if attempt.kind not in _TEXTS]
     command = shlex.join(_probe(toolbox, short))
-    result = toolbox.run_tool(ToolUse(id="self-test", name="bash", input={"command": command}))
-    yield from _read_probe(result.text, short, redact)
+    result = toolbox.run_tool(ToolUse(tool_use_id="self-test", name="bash", input={"command": command}))
+    yield from _read_probe(result.output, short, redact)
     done = toolbox.run_command(CommandRequest(argv=_probe(toolbox, attempts), timeout=_TIMEOUT, about="self-test"))
     yield from _read_probe(done.stdout or done.stderr or done.error, attempts, redact)
 

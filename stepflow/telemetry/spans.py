@@ -14,7 +14,7 @@ from hashlib import sha256
 
 from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ModelChanged, Rung
-from stepflow.domain.conversation import ModelTurn, RequestAdapted, Usage
+from stepflow.domain.conversation import ModelTurn, RequestAdapted, ToolCall, Usage
 from stepflow.domain.effect import ApprovalAnswered, ApprovalAsked, EffectStatus
 from stepflow.domain.json import JsonObject, JsonValue, value_at
 from stepflow.domain.text import cut
@@ -40,7 +40,7 @@ class ContentCollector:
                 self._given = [_message("user", map(self._part, event.blocks))]
             case events.UserMessage():
                 self._given.append(_message("user", [self._part(event.text)]))
-            case events.ToolCalled():
+            case ToolCall():
                 response = self.shorten(event.output)
                 part: JsonObject = {"type": "tool_call_response", "id": event.tool_use_id, "response": response}
                 self._given.append(_message("tool", [part]))
@@ -58,12 +58,12 @@ class ContentCollector:
             "gen_ai.output.messages": json.dumps([answer], ensure_ascii=False),
         }
 
-    def of_tool(self, called: events.ToolCalled) -> dict[str, str]:
+    def of_tool(self, call: ToolCall) -> dict[str, str]:
         """Return the attributes of a tool call."""
-        arguments = json.dumps(called.input, ensure_ascii=False)
+        arguments = json.dumps(call.input, ensure_ascii=False)
         return {
             "gen_ai.tool.call.arguments": self.shorten(arguments),
-            "gen_ai.tool.call.result": self.shorten(called.output),
+            "gen_ai.tool.call.result": self.shorten(call.output),
         }
 
     def shorten(self, text: str) -> str:
@@ -275,7 +275,7 @@ class _TraceBuilder:
                 self._add_call(step, event, self._at - event.seconds, {"stepflow.cache_renewal": True}, error=failed)
             case events.ToolStarted():
                 self._tools[event.tool_use_id] = self._add_tool(step, event, self._at, "interrupted")
-            case events.ToolCalled():
+            case ToolCall():
                 self._end_tool(step, event)
             case events.CommandRan():
                 failed = "timed_out" if event.timed_out else "failed" if event.exit_code or not event.started else ""
@@ -329,19 +329,17 @@ class _TraceBuilder:
         self._add(step, f"{CHAT} {self._rung.model}", call, start=start, error=error)
         self._update(self.trace.spans[0], {**_tokens(self._usage), COST: None if self._unpriced else self._cost})
 
-    def _add_tool(
-        self, step: RunSpan, tool: events.ToolStarted | events.ToolCalled, start: float, error: str
-    ) -> RunSpan:
+    def _add_tool(self, step: RunSpan, tool: events.ToolStarted | ToolCall, start: float, error: str) -> RunSpan:
         name = cut(tool.name, MOST_NAME)
         call = {"gen_ai.tool.type": "function", "gen_ai.tool.call.id": tool.tool_use_id}
         attributes = {OPERATION: EXECUTE_TOOL, TOOL: name, **call}
         return self._add(step, f"{EXECUTE_TOOL} {name}", attributes, start=start, error=error)
 
-    def _end_tool(self, step: RunSpan, called: events.ToolCalled) -> None:
-        span = self._tools.pop(called.tool_use_id, None) or self._add_tool(step, called, self._at - called.seconds, "")
-        span.error = "denied" if called.denied else "failed" if called.is_error else ""
-        content = self._content.of_tool(called) if self._content else {}
-        self._update(span, {"process.exit.code": called.exit_code, **content})
+    def _end_tool(self, step: RunSpan, call: ToolCall) -> None:
+        span = self._tools.pop(call.tool_use_id, None) or self._add_tool(step, call, self._at - call.seconds, "")
+        span.error = "denied" if call.denied else "failed" if call.is_error else ""
+        content = self._content.of_tool(call) if self._content else {}
+        self._update(span, {"process.exit.code": call.exit_code, **content})
 
     def _add_check(
         self,

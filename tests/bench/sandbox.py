@@ -75,9 +75,9 @@ def _medians(times: int, one: Callable[[], object], other: Callable[[], object])
 
 
 def _call(box: Toolbox, name: str, **inputs: str) -> None:
-    result = box.run_tool(ToolUse(id="bench", name=name, input=inputs))
+    result = box.run_tool(ToolUse(tool_use_id="bench", name=name, input=inputs))
     if result.is_error:
-        raise SystemExit(result.text)
+        raise SystemExit(result.output)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from bench.billing import Accounts, TooManyMarks
 from bench.flows import SYSTEM, make_flow, write_agent
 from bench.script import reply_to
 from stepflow.domain.agent.agent_settings import TOOL_SPECS
+from stepflow.domain.conversation import ToolCall
 from stepflow.domain.event import Noted
 from stepflow.journal import JournalFile
 from stepflow.model.wire import request_body
@@ -66,10 +67,9 @@ class Notes:
         """Nothing has to be started."""
 
     def run_tool(self, use):
-        from stepflow.domain.conversation import ToolResult
 
         text = (self._checkout / use.input["command"].removeprefix("cat ")).read_text()
-        return ToolResult(tool_use_id=use.id, text=text, exit_code=0)
+        return ToolCall(**vars(use), output=text, exit_code=0)
 
     def end_step(self) -> None:
         """Nothing runs."""

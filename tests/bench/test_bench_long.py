@@ -14,7 +14,7 @@ from bench.flows import make_flow
 from bench.long import KEY, WINDOW, bill, make_long_step, run_bare_loop, serve_long
 from stepflow import StepFlowRunner, load_agent
 from stepflow.domain.agent.agent_settings import TOOL_SPECS
-from stepflow.domain.conversation import Message, ModelRequest, ToolResult, text_block, tool_result_block
+from stepflow.domain.conversation import Message, ModelRequest, ToolCall, text_block, tool_result_block
 from stepflow.model.anthropic_model import AnthropicModel
 from stepflow.model.wire import plan_clearing, request_body
 from tests.bench.test_bench_bounds import Notes
@@ -69,7 +69,10 @@ def converse(*, turns: int, calls: int) -> list[dict]:
         bodies.append(request_body(request, max_tokens=32_000))
         ids = [f"toolu_{turn}_{number}" for number in range(calls)]
         uses = tuple({"type": "tool_use", "id": id_, "name": "read", "input": {"file_path": id_}} for id_ in ids)
-        results = tuple(tool_result_block(ToolResult(tool_use_id=id_, text=id_ * (RESULT // len(id_)))) for id_ in ids)
+        results = tuple(
+            tool_result_block(ToolCall(tool_use_id=id_, name="read", input={}, output=id_ * (RESULT // len(id_))))
+            for id_ in ids
+        )
         told = Message(role="assistant", content=uses), Message(role="user", content=results)
         request = replace(request, messages=(*request.messages, *told))
     return bodies

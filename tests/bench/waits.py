@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from bench.long import KEY
 from stepflow.domain.agent.definition import SourceText
 from stepflow.domain.checkout import CommandRequest, CommandResult
-from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolUse
+from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolCall, ToolUse
 from stepflow.domain.event import CacheRenewed
 from stepflow.domain.words import Outcome
 from stepflow.model.anthropic_model import AnthropicModel
@@ -40,10 +40,10 @@ class Wait(WaitingCache):
 class Tools(RecordingTools):
     wait: Wait | None = None
 
-    def run_tool(self, use: ToolUse) -> ToolResult:
+    def run_tool(self, use: ToolUse) -> ToolCall:
         if use.input.get("command") == "make test" and self.wait:
             self.wait.wait(MINUTES)
-        return ToolResult(tool_use_id=use.id, text=f"{use.id} " * 250)
+        return ToolCall(**vars(use), output=f"{use.tool_use_id} " * 250)
 
 
 @dataclass

@@ -10,8 +10,9 @@ from accessible import violations
 from conftest import Open, Opened
 
 from stepflow.domain.checkout import FileDiff, PageDiffs, StepDiff
+from stepflow.domain.conversation import ToolCall
 from stepflow.domain.effect import EffectKind
-from stepflow.domain.event import EffectPlanned, Noted, ToolCalled
+from stepflow.domain.event import EffectPlanned, Noted
 from stepflow.domain.run import ImagesRead, ImageType, IssueImage
 from tests.images import png
 from tests.report.hostile_agent import hostile_agent
@@ -120,7 +121,7 @@ def test_a_link_to_an_iteration_opens_it_and_goes_there(open_page: Open, page_te
 
 
 def test_a_link_to_an_event_opens_its_iteration_and_shows_it(open_page: Open, page_text) -> None:
-    seq = next(entry.seq for entry in ENTRIES if isinstance(entry.event, ToolCalled))
+    seq = next(entry.seq for entry in ENTRIES if isinstance(entry.event, ToolCall))
     opened = open_page(page_text, f"#e{seq}")
     opened.page.wait_for_selector(f".group[open] #e{seq}:target")
     assert opened.page.inner_text(f"#e{seq} h4") == "✓ read src/parser.py"
@@ -187,7 +188,7 @@ def test_the_texts_of_a_dry_run_look_like_texts_of_github(open_page: Open, npm: 
 
 
 def test_hostile_text_is_seen_as_text_and_nothing_of_it_runs(open_page: Open) -> None:
-    call = ToolCalled(
+    call = ToolCall(
         tool_use_id="t", name=HOSTILE, input={HOSTILE: HOSTILE}, output=HOSTILE, is_error=False, exit_code=0, seconds=1
     )
     noted = Noted(level="error", message=HOSTILE, data={"x": "javascript:alert(1)"})
@@ -235,7 +236,7 @@ def test_a_run_of_ten_thousand_events_costs_less_than_two_seconds(open_page: Ope
 
 
 def test_a_line_of_a_megabyte_opens_and_keeps_its_place(open_page: Open) -> None:
-    call = ToolCalled(
+    call = ToolCall(
         tool_use_id="t", name="bash", input={}, output="x" * 1_000_000, is_error=False, exit_code=0, seconds=1
     )
     opened = open_page(page_of(events_of(call), AGENT), "#e2", width=390)

@@ -9,7 +9,7 @@ import pytest
 from stepflow.domain.agent.agent_settings import Rung
 from stepflow.domain.agent.definition import Target
 from stepflow.domain.checkout import CommandRequest, CommandResult
-from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, StopReason, ToolResult, ToolUse, Usage
+from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, StopReason, ToolCall, ToolUse, Usage
 from stepflow.domain.event import CacheRenewed, CompletionJudged, Event
 from stepflow.domain.flow import fold
 from stepflow.domain.run import Limits
@@ -44,7 +44,7 @@ class SlowTools(RecordingTools):
     cache: PlayedCache = field(default_factory=PlayedCache)
     seconds: float = 360.0
 
-    def run_tool(self, use: ToolUse) -> ToolResult:
+    def run_tool(self, use: ToolUse) -> ToolCall:
         self.cache.wait(self.seconds)
         return super().run_tool(use)
 

@@ -8,16 +8,8 @@ import pytest
 
 from stepflow.domain.agent.agent_settings import McpServer, McpTool
 from stepflow.domain.checkout import CommandResult
-from stepflow.domain.conversation import ModelFault, ModelTurn, Refusal, StopReason, Usage
-from stepflow.domain.event import (
-    AnswerLost,
-    ModelWaited,
-    PromptRendered,
-    StepAnswered,
-    ToolCalled,
-    UserMessage,
-    ValidatorRan,
-)
+from stepflow.domain.conversation import ModelFault, ModelTurn, Refusal, StopReason, ToolCall, Usage
+from stepflow.domain.event import AnswerLost, ModelWaited, PromptRendered, StepAnswered, UserMessage, ValidatorRan
 from stepflow.domain.flow import fold
 from stepflow.domain.run import Limits
 from stepflow.domain.words import Intent, Outcome, StepKind, state_reason
@@ -47,14 +39,14 @@ def test_a_tool_call_goes_back_into_the_same_conversation() -> None:
     second = ports.model.requests[1]
     assert [message.role for message in second.messages] == ["user", "assistant", "user"]
     assert second.messages[2].content[0]["tool_use_id"] == "use-bash"
-    (call,) = ports.journal.of(ToolCalled)
+    (call,) = ports.journal.of(ToolCall)
     assert (call.name, call.input, call.output, call.denied) == ("bash", {"command": "ls"}, "fine", False)
 
 
 def test_a_tool_that_the_step_does_not_have_is_denied_and_never_runs() -> None:
     agent = replace(issue_agent(), allowed_tools=frozenset({"Read"}))
     _result, ports = play(agent, [calls("bash", command="rm -rf /"), *HAPPY])
-    (call,) = ports.journal.of(ToolCalled)
+    (call,) = ports.journal.of(ToolCall)
     assert call.denied
     assert "Its tools: read." in call.output
     assert "tool bash" not in ports.tools.happened
@@ -74,7 +66,7 @@ def test_a_tool_of_a_server_is_offered_to_the_step_that_names_it_and_to_no_other
     offered = [[tool.name for tool in request.tools] for request in ports.model.requests]
     assert offered[:2] == [["read", "mcp__docs__search"]] * 2
     assert offered[2:] == [["bash", "read", "write", "edit", "glob", "grep"]] * 3
-    assert [call.denied for call in ports.journal.of(ToolCalled)] == [False, True]
+    assert [call.denied for call in ports.journal.of(ToolCall)] == [False, True]
     assert ports.tools.happened.count("tool mcp__docs__search") == 1
 
 

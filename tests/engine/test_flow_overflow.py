@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from stepflow.domain.agent.definition import OutcomeRule
-from stepflow.domain.conversation import ModelFault, ModelTurn, Remedy, StopReason, ToolResult, text_block
-from stepflow.domain.event import ContextOverflowed, PromptRendered, ToolCalled
+from stepflow.domain.conversation import ModelFault, ModelTurn, Remedy, StopReason, ToolCall, text_block
+from stepflow.domain.event import ContextOverflowed, PromptRendered
 from stepflow.domain.flow import fold
 from stepflow.domain.run import Limits
 from stepflow.domain.words import Intent, Outcome
@@ -24,8 +24,8 @@ FULL = says('{"next_act', stop=StopReason.CONTEXT_EXCEEDED)
 class WordyTools(RecordingTools):
     """Every call gives a long text."""
 
-    def run_tool(self, use) -> ToolResult:
-        return ToolResult(tool_use_id=use.id, text="z" * 5000)
+    def run_tool(self, use) -> ToolCall:
+        return ToolCall(**vars(use), output="z" * 5000)
 
 
 def reads(number: int) -> ModelTurn:
@@ -45,7 +45,7 @@ def test_a_conversation_that_outgrew_the_model_is_never_shortened_its_step_begin
     assert [message.role for message in before.messages] == ["user", "assistant"] * 3 + ["user"]
     assert "z" * 5000 in str(before.messages), "every result is sent as it was"
     assert len(after.messages) == 1
-    assert len(ports.journal.of(ToolCalled)) == 3, "no tool ran again"
+    assert len(ports.journal.of(ToolCall)) == 3, "no tool ran again"
     assert ports.clock.slept == []
 
 

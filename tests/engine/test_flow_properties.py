@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 from stepflow.domain.agent.agent_settings import Rung
 from stepflow.domain.agent.definition import Branch, Step
 from stepflow.domain.checkout import CommandRequest, CommandResult
-from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, Remedy, StopReason, Usage, text_block
+from stepflow.domain.conversation import (
+    ModelFault,
+    ModelRequest,
+    ModelTurn,
+    Remedy,
+    StopReason,
+    ToolCall,
+    Usage,
+    text_block,
+)
 from stepflow.domain.event import (
     Event,
     FlowEnded,
@@ -24,7 +33,6 @@ from stepflow.domain.event import (
     Routed,
     RunResumed,
     StepAnswered,
-    ToolCalled,
     ValidatorRan,
 )
 from stepflow.domain.flow import FlowResult, RunState, fold
@@ -295,7 +303,7 @@ def test_whatever_is_answered_a_flow_keeps_its_promises() -> None:
         check_limits_held(world, limits)
         check_closing(world, result, on_failure[0])
         check_conversations([request for _, request, _ in world.requests])
-        assert all(call.denied == (call.name not in ("bash", "read", "edit")) for call in world.journal.of(ToolCalled))
+        assert all(call.denied == (call.name not in ("bash", "read", "edit")) for call in world.journal.of(ToolCall))
 
     keeps_its_promises()
     assert {Outcome.COMPLETED, Outcome.ROUTING_FAILED, Outcome.LIMIT_REACHED} <= seen
@@ -347,7 +355,7 @@ def check_closing(world: World, result: FlowResult, action: FailureAction) -> No
     closing = ""
     for event in world.journal.events:
         match event:
-            case IterationStarted() | StepAnswered() | ModelTurn() | ToolCalled():
+            case IterationStarted() | StepAnswered() | ModelTurn() | ToolCall():
                 closing = ""
             case Routed(transition="closing"):
                 closing = event.source

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from stepflow.domain.conversation import ModelRequest, ModelTurn, StopReason, ToolUse, Usage
+from stepflow.domain.conversation import ModelRequest, ModelTurn, StopReason, ToolCall, Usage
 from stepflow.domain.event import (
     CommandRan,
     CompletionJudged,
@@ -20,7 +20,6 @@ from stepflow.domain.event import (
     RunStarted,
     SchemaFailed,
     StepAnswered,
-    ToolCalled,
     ToolStarted,
     UserMessage,
     ValidatorRan,
@@ -56,9 +55,7 @@ TURN = ModelTurn(
 )
 TOOL = ToolStarted(tool_use_id="t1", name="bash")
 IMAGE = ToolImage(type=ImageType.PNG, data="iVBORw0KGgo=")
-CALL = ToolCalled(
-    tool_use_id="t1", name="bash", input={}, output="out", is_error=False, exit_code=0, seconds=2.0, images=[IMAGE]
-)
+CALL = ToolCall(tool_use_id="t1", name="bash", input={}, output="out", exit_code=0, seconds=2.0, images=(IMAGE,))
 ANSWER = StepAnswered(step_id="a", answer={"x": 1}, intent=Intent.NEXT, target=None, reason="r", handoff={"x": 1})
 ROUTED = Routed(source="a", to="b", transition="next", reason="r")
 CLOSED = Routed(source="a", to=None, transition="closing", reason="r")
@@ -94,7 +91,6 @@ RAN = CommandRan(
     seconds=1.0,
 )
 REQUEST = ModelRequest(step_id="a", iteration=1, model="opus", system="", messages=())
-USE = ToolUse(id="t1", name="bash", input={})
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,10 @@ def agent() -> AgentDefinition:
 
 
 def ask(agent: AgentDefinition, name: str = "read", **given: object) -> tuple[str, bool] | None:
-    result = read_skill(agent, ToolUse(id="t", name=name, input={"file_path": "skill://release/SKILL.md", **given}))
-    return (result.text, result.is_error) if result else None
+    result = read_skill(
+        agent, ToolUse(tool_use_id="t", name=name, input={"file_path": "skill://release/SKILL.md", **given})
+    )
+    return (result.output, result.is_error) if result else None
 
 
 @pytest.mark.parametrize(

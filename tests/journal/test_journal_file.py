@@ -16,11 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from stepflow.domain.event import (
-    Noted,
-    RunFinished,
-    ToolCalled,
-)
+from stepflow.domain.conversation import ToolCall
+from stepflow.domain.event import Noted, RunFinished
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import Outcome, Stage
 from stepflow.errors import InputError, RunCancelled, StepflowError
@@ -91,7 +88,7 @@ JSON = st.recursive(
 @given(st.text(st.characters(), max_size=30), st.dictionaries(st.text(max_size=5), JSON, max_size=3))
 def test_any_text_and_any_json_survives_the_file(tmp_path, clock, text, data):
     path = tmp_path / os.urandom(8).hex()
-    tool = ToolCalled(tool_use_id="t", name="bash", input=data, output=text, is_error=False, exit_code=0, seconds=0.5)
+    tool = ToolCall(tool_use_id="t", name="bash", input=data, output=text, is_error=False, exit_code=0, seconds=0.5)
     with JournalFile(path, clock) as journal:
         written = [journal.append(tool), journal.append(Noted(level="info", message=text, data=data))]
     lines = path.read_bytes().split(b"\n")
@@ -114,7 +111,7 @@ def test_no_secret_reaches_the_file_or_a_listener(tmp_path, clock):
     received = []
     with JournalFile(tmp_path / "j", clock, redact=Redactor([secret])) as journal:
         Fanout(journal, received.append).append(
-            ToolCalled(
+            ToolCall(
                 tool_use_id="t",
                 name="bash",
                 input={secret: [secret]},

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 
 from stepflow.domain.agent.agent_settings import McpServer, McpTool, digest_of, mcp_name
-from stepflow.domain.conversation import ToolResult, ToolUse
+from stepflow.domain.conversation import ToolCall, ToolUse
 from stepflow.mcp.servers import OpenServers, ToolsWithServers
 from stepflow.sandbox.box import Toolbox
 
@@ -29,11 +29,11 @@ class Step:
     def begin(self) -> None:
         self.tools.begin_step(tuple(map(self.server.spec_of, self.server.tools)))
 
-    def call(self, tool: str, **inputs: object) -> ToolResult:
-        return self.tools.run_tool(ToolUse(id="toolu_1", name=mcp_name(self.server.name, tool), input=inputs))
+    def call(self, tool: str, **inputs: object) -> ToolCall:
+        return self.tools.run_tool(ToolUse(tool_use_id="toolu_1", name=mcp_name(self.server.name, tool), input=inputs))
 
     def bash(self, command: str) -> str:
-        return self.tools.run_tool(ToolUse(id="toolu_1", name="bash", input={"command": command})).text
+        return self.tools.run_tool(ToolUse(tool_use_id="toolu_1", name="bash", input={"command": command})).output
 
 
 def docs(**env: str) -> McpServer:

@@ -78,7 +78,7 @@ LINK = {"type": "resource_link", "uri": "file:///a/b.txt", "name": "b"}
 )  # fmt: skip
 def test_a_part_is_text_or_says_what_it_is(answering, content, text):
     result = answering(*content).call("search")
-    assert text in result.text
+    assert text in result.output
     assert (result.is_error, result.images) == (False, ())
 
 
@@ -86,7 +86,7 @@ def test_a_part_is_text_or_says_what_it_is(answering, content, text):
 def test_a_secret_in_a_resource_is_masked_and_a_long_one_is_bounded(answering):
     secret = "resource-secret-0123456789"
     step = answering(resource(text=f"{secret}\n" + "x" * 300_000), resource(text=secret), redact=Redactor([secret]))
-    text = step.call("search").text
+    text = step.call("search").output
     assert "resource-secret" not in text
     assert "***" in text
     assert len(text) < 110_000
@@ -98,26 +98,26 @@ def test_an_image_is_one_whatever_its_server_calls_it(answering, make):
     result = answering({"type": "text", "text": "a dot"}, image(make(), "image/x")).call("search")
     (seen,) = result.images
     assert base64.b64decode(seen.data) == make()
-    assert result.text == f"a dot\n[image, {seen.type}, 4 × 3 pixels]"
+    assert result.output == f"a dot\n[image, {seen.type}, 4 × 3 pixels]"
 
 
 @pytest.mark.parametrize("type_", ["image/png", "application/octet-stream"])
 def test_an_image_in_a_resource_is_one_too(answering, type_):
     result = answering(resource(blob=coded(images.png()), mimeType=type_)).call("search")
     assert [base64.b64decode(each.data) for each in result.images] == [images.png()]
-    assert result.text == "[resource repo://o/r/contents/x, image/png, 4 × 3 pixels]"
+    assert result.output == "[resource repo://o/r/contents/x, image/png, 4 × 3 pixels]"
 
 
 def test_of_a_failed_call_only_texts_are_sent(answering):
     result = answering({"type": "text", "text": "no"}, image(), is_error=True).call("search")
     assert (result.images, result.is_error) == ((), True)
-    assert result.text == "no\n[image, image/png, 4 × 3 pixels, left out: the call failed]"
+    assert result.output == "no\n[image, image/png, 4 × 3 pixels, left out: the call failed]"
 
 
 def test_images_are_bounded_over_all_calls_of_a_step(answering):
     step = answering(*[image()] * 4)
     assert [len(step.call("search").images) for _ in range(4)] == [4, 4, 2, 0]
-    assert step.call("search").text.count("left out: after the first 10]") == 4
+    assert step.call("search").output.count("left out: after the first 10]") == 4
     step.tools.end_step()
     step.begin()
     assert len(step.call("search").images) == 4
@@ -127,4 +127,4 @@ def test_their_bytes_are_bounded_too(answering):
     step = answering(image(images.png_of(2_900_000)))
     seen = [step.call("search") for _ in range(5)]
     assert [len(result.images) for result in seen] == [1, 1, 1, 0, 0]
-    assert "left out: beyond 10 MB in all]" in seen[-1].text
+    assert "left out: beyond 10 MB in all]" in seen[-1].output

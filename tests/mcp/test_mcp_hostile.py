@@ -59,7 +59,7 @@ def test_lines_that_are_no_messages_and_notifications_are_passed_over(open_step)
     )
     step = open_step(speaks(f"{chatty}\nserve()"))
     step.begin()
-    assert step.call("search").text == ""
+    assert step.call("search").output == ""
 
 
 def test_what_a_server_may_send_for_one_call_is_counted_anew_for_the_next(open_step):
@@ -71,7 +71,7 @@ def answer(message):
 serve(answer)"""
     step = open_step(speaks(chatty))
     step.begin()
-    assert [step.call("search").text for _ in range(2)] == ["", ""]
+    assert [step.call("search").output for _ in range(2)] == ["", ""]
 
 
 @pytest.mark.parametrize("method", ["sampling/createMessage", "elicitation/create", "roots/list", "secrets/get"])
@@ -84,7 +84,7 @@ def answer(message):
 serve(answer)"""
     step = open_step(speaks(asks))
     step.begin()
-    assert json.loads(step.call("search").text)["code"] < 0
+    assert json.loads(step.call("search").output)["code"] < 0
 
 
 @pytest.mark.whole
@@ -92,7 +92,7 @@ def test_a_call_that_is_never_answered_ends_in_time_and_the_next_has_a_new_serve
     step = open_step(speaks("serve(lambda message: time.sleep(60))"), limit=1.0)
     step.begin()
     result = step.call("search")
-    assert (result.text, result.is_error) == ('The MCP server "docs" did not answer within 1 s.', True)
+    assert (result.output, result.is_error) == ('The MCP server "docs" did not answer within 1 s.', True)
     assert result.seconds < 4
 
 
@@ -112,7 +112,7 @@ def test_an_answer_of_another_form_is_an_error_of_the_call(open_step, answer):
     result = step.call("search")
     assert result.is_error
     assert re.fullmatch(
-        r'The MCP server "docs" gave (an answer that the protocol does not know|no answer: x{300})\.', result.text
+        r'The MCP server "docs" gave (an answer that the protocol does not know|no answer: x{300})\.', result.output
     )
 
 
@@ -124,7 +124,7 @@ TOOLS[0]["outputSchema"], DATA = json.loads({evil!r}), {{"a": "a" * 60 + "!"}}
 serve(lambda message: send(id=message["id"], result={{"content": {content}, "structuredContent": DATA}}))"""
     step = open_step(speaks(program))
     step.begin()
-    assert json.loads(step.call("search").text) == {"a": "a" * 60 + "!"}
+    assert json.loads(step.call("search").output) == {"a": "a" * 60 + "!"}
 
 
 def test_a_list_of_tools_without_end_is_refused(open_step):
@@ -143,7 +143,7 @@ serve(lambda message: sys.exit(1))"""
     step.call("search")
     result = step.call("search")
     assert result.is_error
-    assert result.text == 'The MCP server "docs" lists other tools than its lock pins: changed: search.'
+    assert result.output == 'The MCP server "docs" lists other tools than its lock pins: changed: search.'
 
 
 def test_a_changed_list_is_refused_however_often_the_step_is_begun(open_step):
@@ -151,7 +151,7 @@ def test_a_changed_list_is_refused_however_often_the_step_is_begun(open_step):
     for _ in range(4):
         with pytest.raises(DefinitionError, match="lists other tools than its lock pins: changed: search"):
             step.begin()
-        assert "lists other tools than its lock pins" in step.call("search").text
+        assert "lists other tools than its lock pins" in step.call("search").output
 
 
 @pytest.mark.parametrize("listed", ["error", "other tools"])
@@ -175,7 +175,7 @@ serve(answer, hidden if AGAIN else listed)"""
     step.begin()
     for _ in range(4):
         result = step.call("search")
-        assert result.is_error, result.text
+        assert result.is_error, result.output
     assert not (step.toolbox.checkout / "called").exists()
 
 
@@ -198,7 +198,7 @@ SECRET = "mcp-secret-0123456789-abcdefghij"
 def test_a_secret_is_masked_before_a_servers_words_are_shortened(open_step, program, at):
     step = open_step(speaks(program.format(at=at, secret=SECRET)), redact=Redactor([SECRET]))
     step.begin()
-    text = step.call("search").text
+    text = step.call("search").output
     assert text.count("x") >= at - 3
     assert not any(piece in text for piece in (SECRET[:6], SECRET[-6:]))
     assert len(text) < 400
@@ -225,10 +225,10 @@ serve(answer)"""
     step = open_step(speaks(flood))
     step.begin()
     for _ in range(3):
-        assert step.call("search").text == "done"
+        assert step.call("search").output == "done"
     kept = [file.stat().st_size for file in Path("/proc/self/fd").iterdir() if file.exists()]
     assert max(kept) < 10_000_000
-    assert "xxx" not in step.call("search").text
+    assert "xxx" not in step.call("search").output
 
 
 def test_a_name_that_is_no_name_forges_nothing_in_the_message(open_step):

@@ -11,7 +11,7 @@ import pytest
 
 from stepflow.domain.agent.agent_settings import mcp_name
 from stepflow.domain.checkout import SnapshotInfo
-from stepflow.domain.conversation import ToolResult, ToolSpec, ToolUse
+from stepflow.domain.conversation import ToolCall, ToolSpec, ToolUse
 from stepflow.domain.event import Event, SnapshotTaken, ToolStarted
 from stepflow.ports import Ports
 from stepflow.run.clock import Cancellation, Deadline
@@ -63,9 +63,9 @@ def test_a_call_outlasts_neither_the_deadline_of_its_run_nor_the_limit_of_tools(
     with open_tools(toolbox, (server,), Cancellation(), deadline=deadline, request=request) as tools:
         tools.begin_step(tuple(map(server.spec_of, server.tools)))
         deadline.clock.sleep(passing)
-        result = tools.run_tool(ToolUse(id="t", name=mcp_name("docs", "search"), input={}))
+        result = tools.run_tool(ToolUse(tool_use_id="t", name=mcp_name("docs", "search"), input={}))
     assert result.is_error
-    assert "did not answer" in result.text
+    assert "did not answer" in result.output
 
 
 @dataclass
@@ -92,8 +92,8 @@ class Answering:
     def begin_step(self, tools: tuple[ToolSpec, ...]) -> None:
         pass
 
-    def run_tool(self, use: ToolUse) -> ToolResult:
-        return ToolResult(tool_use_id=use.id, text="done")
+    def run_tool(self, use: ToolUse) -> ToolCall:
+        return ToolCall(**vars(use), output="done")
 
     def end_step(self) -> None:
         pass
@@ -113,10 +113,10 @@ def test_what_a_servers_tool_changed_is_kept_before_it_is_answered() -> None:
     journal = Journal()
     tools = SnapshottingPorts(ports=PORTS, snapshotter=Snapshotter(Snapshots(), journal))
     tools.begin_step((SEARCH, READ))
-    tools.run_tool(ToolUse(id="1", name="read", input={}))
+    tools.run_tool(ToolUse(tool_use_id="1", name="read", input={}))
     assert kept(journal) == ["ToolStarted"]
     for number in ("2", "3"):
-        tools.run_tool(ToolUse(id=number, name=SEARCH.name, input={}))
+        tools.run_tool(ToolUse(tool_use_id=number, name=SEARCH.name, input={}))
     assert kept(journal) == ["ToolStarted", *["ToolStarted", "SnapshotTaken"] * 2]
 
 

@@ -43,14 +43,14 @@ def docs():
 def test_it_is_called_with_the_secret_in_its_header(open_step, docs):
     step = open_step(remote(docs.url), access=ACCESS)
     step.begin()
-    assert step.call("search", query="loops").text == "found loops"
+    assert step.call("search", query="loops").output == "found loops"
     assert TOKEN not in step.bash("env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'")
 
 
 def test_a_secret_that_it_sends_back_is_masked(open_step, docs):
     step = open_step(remote(docs.url), access=ACCESS, redact=Redactor([TOKEN]))
     step.begin()
-    assert step.call("search", query=TOKEN).text == "found ***"
+    assert step.call("search", query=TOKEN).output == "found ***"
 
 
 def test_a_wrong_secret_is_said(open_step, docs):
@@ -80,7 +80,7 @@ def test_certificates_of_a_private_authority_count_and_without_them_the_input_is
 
         trusting = step(pem_of(authority))
         trusting.begin()
-        assert trusting.call("search", query="loops").text == "found loops"
+        assert trusting.call("search", query="loops").output == "found loops"
         trusting.tools.end_step()
         with pytest.raises(InputError, match="certificate") as refused:
             step("").begin()
@@ -106,7 +106,7 @@ def test_the_certificates_and_the_proxy_of_a_run_count(open_step, docs, tmp_path
         server = replace(locked, url="https://localhost:8443/mcp")
         step = open_step(server, access=remote_access((server,), request))
         step.begin()
-        assert step.call("search", query="loops").text == "found loops"
+        assert step.call("search", query="loops").output == "found loops"
         assert proxy.targets() == {"localhost:8443"}
 
 
@@ -204,7 +204,7 @@ def test_an_error_is_told_by_what_happened_last(open_step):
     with LoopbackServer(ThreadingHTTPServer(("127.0.0.1", 0), Forgetful)) as server:
         step = open_step(remote(f"{server.url}/mcp"), access=ACCESS)
         step.begin()
-        assert step.call("search").text == 'The MCP server "docs" gave no answer: nothing is found.'
+        assert step.call("search").output == 'The MCP server "docs" gave no answer: nothing is found.'
 
 
 def test_no_thread_is_left(open_step, docs):

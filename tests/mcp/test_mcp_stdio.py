@@ -25,7 +25,7 @@ def test_its_tools_are_listed_and_a_call_is_answered(open_step):
     assert (search.name, search.description) == ("mcp__docs__search", "Searches the documentation.")
     assert search.input_schema["required"] == ["query"]
     result = step.call("search", query="loops")
-    assert (result.text, result.is_error) == ("found loops", False)
+    assert (result.output, result.is_error) == ("found loops", False)
     assert result.seconds > 0
 
 
@@ -34,7 +34,7 @@ def test_it_is_a_process_of_the_sandbox_and_sees_what_a_tool_sees(open_step, mon
     monkeypatch.setenv("CANARY_OF_THE_PARENT", "visible")
     step = open_step(docs(DOCS_TOKEN="its own"))
     step.begin()
-    seen = json.loads(step.call("process").text)
+    seen = json.loads(step.call("process").output)
     tools = {line.partition("=")[0] for line in step.bash("env").splitlines()}
     assert set(seen["environment"]) - tools == {"DOCS_TOKEN"}
     assert "CANARY_OF_THE_PARENT" not in seen["environment"]
@@ -47,11 +47,11 @@ def test_it_is_a_process_of_the_sandbox_and_sees_what_a_tool_sees(open_step, mon
 def test_after_the_step_nothing_of_it_is_left_and_the_next_step_has_a_new_one(open_step):
     step = open_step(docs())
     step.begin()
-    first = json.loads(step.call("process").text)["pid"]
+    first = json.loads(step.call("process").output)["pid"]
     step.tools.end_step()
     assert gone_within(1, first)
     step.begin()
-    assert json.loads(step.call("process").text)["pid"] != first
+    assert json.loads(step.call("process").output)["pid"] != first
 
 
 def test_a_step_without_its_tools_starts_nothing(open_step):
@@ -65,18 +65,18 @@ def test_an_error_of_the_tool_and_a_tool_that_is_not_there_are_results(open_step
     step = open_step(docs())
     step.begin()
     failed = step.call("fail")
-    assert (failed.text, failed.is_error) == ("Error executing tool fail", True)
+    assert (failed.output, failed.is_error) == ("Error executing tool fail", True)
     wrong = step.call("search", nothing=1)
     assert wrong.is_error
-    assert "query" in wrong.text
+    assert "query" in wrong.output
 
 
 @pytest.mark.whole
 def test_what_is_no_text_is_named_and_a_long_text_keeps_its_ends(open_step):
     step = open_step(docs())
     step.begin()
-    assert step.call("draw").text == "a dot\n[image, image/gif, 6 bytes, left out: not a PNG, JPEG, GIF or WebP]"
-    much = step.call("much").text
+    assert step.call("draw").output == "a dot\n[image, image/gif, 6 bytes, left out: not a PNG, JPEG, GIF or WebP]"
+    much = step.call("much").output
     assert len(much) < 110_000
     assert much.startswith("begin")
     assert much.endswith("end")
@@ -89,17 +89,17 @@ def test_one_that_ends_in_a_call_says_its_last_words_and_is_started_for_the_next
     step.begin()
     ended = step.call("die")
     assert ended.is_error
-    assert ended.text == 'The MCP server "docs" has ended. Its last words: out of paper.'
-    assert step.call("search", query="loops").text == "found loops"
+    assert ended.output == 'The MCP server "docs" has ended. Its last words: out of paper.'
+    assert step.call("search", query="loops").output == "found loops"
 
 
 @pytest.mark.whole
 def test_a_shell_that_is_restarted_takes_it_along_and_the_next_call_starts_it(open_step):
     step = open_step(docs())
     step.begin()
-    step.tools.run_tool(ToolUse(id="toolu_1", name="bash", input={"restart": True}))
-    assert "has ended" in step.call("search", query="loops").text
-    assert step.call("search", query="loops").text == "found loops"
+    step.tools.run_tool(ToolUse(tool_use_id="toolu_1", name="bash", input={"restart": True}))
+    assert "has ended" in step.call("search", query="loops").output
+    assert step.call("search", query="loops").output == "found loops"
 
 
 @pytest.mark.whole
@@ -129,7 +129,7 @@ def test_what_runs_in_the_sandbox_ends_with_the_step_even_where_the_servers_cann
     locked = open_step(docs()).server
     step = Step(toolbox=toolbox, servers=Failing(toolbox.start_server, RemoteAccess()), server=locked)
     step.begin()
-    server = json.loads(step.call("process").text)["pid"]
+    server = json.loads(step.call("process").output)["pid"]
     other = int(step.bash("sleep 100 >/dev/null 2>&1 & echo $!"))
     with pytest.raises(RuntimeError, match="the portal is gone"):
         step.tools.end_step()

@@ -11,7 +11,7 @@ from stepflow.domain.conversation import (
     ModelTurn,
     Refusal,
     StopReason,
-    ToolResult,
+    ToolCall,
     ToolSpec,
     ToolUse,
     Usage,
@@ -71,8 +71,10 @@ def test_a_tool_call_and_its_result_make_a_round_trip(serve):
     request = ask(tools=(BASH,))
     turn = model.ask(request)
     assert turn.stop_reason is StopReason.TOOL_USE
-    assert turn.tool_uses == (ToolUse(id="toolu_srv_1", name="bash", input={"command": "ls", "timeout_ms": None}),)
-    result = tool_result_block(ToolResult(tool_use_id="toolu_srv_1", text=""))
+    assert turn.tool_uses == (
+        ToolUse(tool_use_id="toolu_srv_1", name="bash", input={"command": "ls", "timeout_ms": None}),
+    )
+    result = tool_result_block(ToolCall(tool_use_id="toolu_srv_1", name="bash", input={}, output=""))
     assert model.ask(goes_on(request, turn, result)).text == "Done."
     assert api.bodies[1]["messages"][2]["content"] == [result]
 
@@ -86,7 +88,9 @@ def test_thinking_is_sent_back_with_its_signature(serve):
     turn = model.ask(request)
     assert turn.content == (thinking, hidden, tool)
     # The server refuses a thinking block whose signature it did not give.
-    again = model.ask(goes_on(request, turn, tool_result_block(ToolResult(tool_use_id="toolu_1", text="a.py"))))
+    again = model.ask(
+        goes_on(request, turn, tool_result_block(ToolCall(tool_use_id="toolu_1", name="bash", input={}, output="a.py")))
+    )
     assert isinstance(again, ModelTurn)
 
 
@@ -137,7 +141,7 @@ def test_a_turn_pays_only_for_what_is_new(serve):
     request = ask("long " * 400, tools=(BASH,))
     first = model.ask(request)
     assert (first.usage.cache_read_tokens, first.usage.cache_write_tokens > 400) == (0, True)
-    result = tool_result_block(ToolResult(tool_use_id="toolu_srv_1", text="a.py"))
+    result = tool_result_block(ToolCall(tool_use_id="toolu_srv_1", name="bash", input={}, output="a.py"))
     second = model.ask(goes_on(request, first, result))
     assert second.usage.cache_read_tokens == first.usage.tokens_in
     assert second.usage.cache_write_tokens < 100

@@ -6,14 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from stepflow.domain.conversation import (
-    Message,
-    ModelTurn,
-    Remedy,
-    ToolResult,
-    ToolSpec,
-    tool_result_block,
-)
+from stepflow.domain.conversation import Message, ModelTurn, Remedy, ToolCall, ToolSpec, tool_result_block
 from stepflow.model.wire import plan_clearing
 from tests.model.asking import ask, fault_of
 from tests.servers.messages_api import calls, says
@@ -30,7 +23,7 @@ def converse(model, *, results: int, characters: int) -> list[ModelTurn]:
         assert isinstance(turn, ModelTurn), turn
         turns.append(turn)
         text = f"{number} " * (characters // 3)
-        answers = [tool_result_block(ToolResult(tool_use_id=use.id, text=text)) for use in turn.tool_uses]
+        answers = [tool_result_block(ToolCall(**vars(use), output=text)) for use in turn.tool_uses]
         told = (Message(role="assistant", content=turn.content), Message(role="user", content=tuple(answers)))
         request = replace(request, messages=(*request.messages, *told))
     return turns

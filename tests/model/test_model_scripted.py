@@ -12,7 +12,7 @@ from stepflow.domain.conversation import (
     ModelFault,
     ModelTurn,
     StopReason,
-    ToolResult,
+    ToolCall,
     ToolUse,
     Usage,
     text_block,
@@ -45,10 +45,10 @@ def test_tool_calls_get_ids_that_are_never_used_twice():
     assert first.text == "look"
     assert first.stop_reason is StopReason.TOOL_USE
     assert first.tool_uses == (
-        ToolUse(id="toolu_1", name="read", input={"file_path": "a"}),
-        ToolUse(id="toolu_2", name="bash", input={"command": "ls"}),
+        ToolUse(tool_use_id="toolu_1", name="read", input={"file_path": "a"}),
+        ToolUse(tool_use_id="toolu_2", name="bash", input={"command": "ls"}),
     )
-    assert [use.id for use in second.tool_uses] == ["toolu_3"]
+    assert [use.tool_use_id for use in second.tool_uses] == ["toolu_3"]
 
 
 @pytest.mark.parametrize("reason", ["refusal", "max_tokens", "pause_turn", "model_context_window_exceeded"])
@@ -104,7 +104,7 @@ def test_a_prompt_without_the_expected_words_is_a_failure_that_names_them():
 
 
 def test_the_prompt_is_the_newest_text_and_not_a_tool_result():
-    result = tool_result_block(ToolResult(tool_use_id="toolu_1", text="lexer"))
+    result = tool_result_block(ToolCall(tool_use_id="toolu_1", name="bash", input={}, output="lexer"))
     talk = (
         Message(role="user", content=(text_block("Fix the parser."),)),
         Message(role="assistant", content=(text_block("lexer"),)),
@@ -184,6 +184,8 @@ def test_a_real_answer_is_recorded_without_thinking_and_faults_are_not_kept(serv
     played = ScriptedModel(recorder.scenario())
     again = [played.ask(ask()) for _ in range(3)]
     assert [turn.stop_reason for turn in again] == [turn.stop_reason for turn in answers[1:]]
-    assert [replace(use, id="") for use in again[0].tool_uses] == [replace(use, id="") for use in answers[1].tool_uses]
+    assert [replace(use, tool_use_id="") for use in again[0].tool_uses] == [
+        replace(use, tool_use_id="") for use in answers[1].tool_uses
+    ]
     assert [turn.text for turn in again[1:]] == ['{"a":1}', "bye"]
     assert "Hm." not in recorder.to_yaml()

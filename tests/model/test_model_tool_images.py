@@ -5,7 +5,7 @@ from __future__ import annotations
 from stepflow.domain.conversation import (
     IMAGE_LEFT_OUT,
     Message,
-    ToolResult,
+    ToolCall,
     has_images,
     tool_result_block,
     without_images,
@@ -13,7 +13,7 @@ from stepflow.domain.conversation import (
 from stepflow.domain.run import ImageType, ToolImage
 
 IMAGE = ToolImage(type=ImageType.PNG, data="x" * 40)
-RESULT = tool_result_block(ToolResult(tool_use_id="t1", text="a dot", images=(IMAGE, IMAGE)))
+RESULT = tool_result_block(ToolCall(tool_use_id="t1", name="draw", input={}, output="a dot", images=(IMAGE, IMAGE)))
 
 
 def test_an_image_stands_in_the_result_of_its_call():

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from stepflow.domain.event import ToolCalled
+from stepflow.domain.conversation import ToolCall
 from stepflow.journal import read_journal
 from stepflow.run.scenarios import load_scenario
 from tests.checkout import ISSUE, Invocation, Runner, git
@@ -116,7 +116,7 @@ class TestWithItsTypeChecker:
         assert (report["verdict_type"], report["validated"], report["verdict"]) == ("poll:state", True, "already-done")
         entries = read_journal(Path(report["run_folder"]) / "journal.jsonl")
         outputs = [
-            each.event.output for each in entries if isinstance(each.event, ToolCalled) if each.event.name == "bash"
+            each.event.output for each in entries if isinstance(each.event, ToolCall) if each.event.name == "bash"
         ]
         assert outputs == ["2 lines\n", "0 lines\n"], "the real program ran for the model too"
         effects = effects_of(report, "planned")

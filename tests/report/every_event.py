@@ -9,7 +9,7 @@ from typing import Any
 from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
 from stepflow.domain.connection import HostRequests, HostsRequested
-from stepflow.domain.conversation import ClearedResults, ModelTurn, Refusal, Remedy, RequestAdapted, Usage
+from stepflow.domain.conversation import ClearedResults, ModelTurn, Refusal, Remedy, RequestAdapted, ToolCall, Usage
 from stepflow.domain.effect import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -34,7 +34,7 @@ def model_turn(text: str, stop: str = "end_turn") -> ModelTurn:
     return ModelTurn(content=content, stop_reason=stop, usage=Usage(input_tokens=1), cost_usd=0.0, model="m", seconds=1)
 
 
-TOOL = events.ToolCalled(
+TOOL = ToolCall(
     tool_use_id="t", name="bash", input={"command": "ls"}, output="out", is_error=False, exit_code=0, seconds=0.5
 )
 VALIDATOR = events.ValidatorRan(

@@ -8,7 +8,8 @@ from html.parser import HTMLParser
 
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.checkout import PageDiffs
-from stepflow.domain.event import Entry, Event, IterationStarted, PromptRendered, ToolCalled
+from stepflow.domain.conversation import ToolCall
+from stepflow.domain.event import Entry, Event, IterationStarted, PromptRendered
 from stepflow.report.collect import collect_report
 from stepflow.report.page import report_html
 from tests.report.plausible_run import STARTED, TIMED, entries_of
@@ -51,7 +52,7 @@ def _varied(event: Event, number: int) -> Event:
             return replace(event, iteration=number)
         case PromptRendered():
             return replace(event, system="You are careful. " * 200, blocks=[f"Do {number}. " + "Lorem ipsum. " * 150])
-        case ToolCalled():
+        case ToolCall():
             return replace(event, output=f"output {number}\n" + "a line of output\n" * 50)
         case _:
             return event

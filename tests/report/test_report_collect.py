@@ -12,7 +12,7 @@ from plausible_run import AGENT, ENTRIES, STARTED, TIMED, entries_of
 from stepflow.domain import event as events
 from stepflow.domain.checkout import DiffStat, LineCounts
 from stepflow.domain.connection import HostRequests, HostsRequested
-from stepflow.domain.conversation import ModelTurn, Usage
+from stepflow.domain.conversation import ModelTurn, ToolCall, Usage
 from stepflow.domain.effect import ApprovalAsked, EffectKind, EffectStatus
 from stepflow.domain.reports.report import CheckResult, RunReport
 from stepflow.domain.words import Intent, Outcome, Permission, Stage, StepKind
@@ -135,9 +135,7 @@ def test_a_resumed_run_is_not_over_because_its_first_part_ended():
         (0.0, events.RunFinished(outcome=Outcome.CANCELLED, stage=Stage.FLOW, reason="x", success=False)),
     ]
     resumed = (9000.0, events.RunResumed(events=8, from_seq=1, iteration=1, step_id="s"))
-    call = events.ToolCalled(
-        tool_use_id="t", name="bash", input={}, output="", is_error=False, exit_code=0, seconds=2.0
-    )
+    call = ToolCall(tool_use_id="t", name="bash", input={}, output="", is_error=False, exit_code=0, seconds=2.0)
     timed = [*TIMED[:6], *stopped, resumed, (2.0, call)]
     first = collect_report(entries_of(timed[:8]))
     assert (first.outcome, first.reason) == (Outcome.CANCELLED, "Flow loop: x")

@@ -18,7 +18,7 @@ from plausible_run import AGENT, ENTRIES, STEPS, entries_of
 
 from stepflow.domain import event as events
 from stepflow.domain.checkout import FileDiff, PageDiffs, StepDiff
-from stepflow.domain.conversation import ModelTurn, Substitution, Usage
+from stepflow.domain.conversation import ModelTurn, Substitution, ToolCall, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.run import ImageProblem, ImagesRead, ImageType, Issue, IssueImage
 from stepflow.domain.text import RemovalKind, RemovedPiece, TextRemoved
@@ -45,9 +45,9 @@ HOSTILE = (
 )
 
 
-def tool(output: str, **more: object) -> events.ToolCalled:
+def tool(output: str, **more: object) -> ToolCall:
     given = {"tool_use_id": "t", "name": "bash", "input": {"command": "ls"}, "is_error": False, "exit_code": 0}
-    return events.ToolCalled(**{**given, "output": output, "seconds": 0.1, **more})
+    return ToolCall(**{**given, "output": output, "seconds": 0.1, **more})
 
 
 def shown(*happened, **more) -> PageReader:

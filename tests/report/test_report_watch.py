@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from plausible_run import AGENT, BEGAN, ENTRIES, STARTED, entries_of
 
 from stepflow.domain import event as events
-from stepflow.domain.conversation import ModelTurn, Usage
+from stepflow.domain.conversation import ModelTurn, ToolCall, Usage
 from stepflow.domain.run import Limits
 from stepflow.domain.text import count, cut, usd
 from stepflow.domain.words import Intent, Outcome, Stage, StepKind
@@ -297,7 +297,7 @@ TURN = ModelTurn(
     seconds=1,
 )
 BEGUN = events.ToolStarted(tool_use_id="t1", name="bash")
-DONE = events.ToolCalled(
+DONE = ToolCall(
     tool_use_id="t1", name="bash", input={"command": "x"}, output="", is_error=False, exit_code=0, seconds=1
 )
 

@@ -27,7 +27,7 @@ from stepflow.boundary.settings import Refused
 from stepflow.domain.agent.agent_settings import Parameter
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.checkout import CommandResult
-from stepflow.domain.conversation import ToolResult, ToolUse
+from stepflow.domain.conversation import ToolCall, ToolUse
 from stepflow.domain.effect import Effect, EffectKind, EffectStatus, PostComment, Receipt
 from stepflow.domain.flow import FlowResult
 from stepflow.domain.run import RunFacts
@@ -283,7 +283,7 @@ def test_commits_with_a_secret_of_this_process_are_neither_brought_back_nor_plan
 
 def test_what_works_beside_a_part_of_the_caller_works_in_the_folder_itself(repository: Path) -> None:
     class OwnTools(RecordingTools):
-        def run_tool(self, use: ToolUse) -> ToolResult:
+        def run_tool(self, use: ToolUse) -> ToolCall:
             (repository / "made.txt").write_text("1\n")
             return super().run_tool(use)
 
@@ -309,13 +309,13 @@ def test_a_toolbox_of_the_caller_works_in_its_folder(tmp_path: Path) -> None:
 class TimedTools(RecordingTools):
     """Keeps the milliseconds that each call was given."""
 
-    def run_tool(self, use: ToolUse) -> ToolResult:
+    def run_tool(self, use: ToolUse) -> ToolCall:
         self.happened.append(str(use.input.get("timeout_ms")))
         return super().run_tool(use)
 
 
 def test_the_deadline_bounds_what_tools_and_validators_may_take() -> None:
-    tools, commands, clock = TimedTools(), TableCommands(), StillClock()
+    tools, commands, clock, entries = TimedTools(), TableCommands(), StillClock(), []
     limits = Limits(iterations=9, deadline=clock.now() + 60)
     runner, _ = play(
         replies=[calls("bash", command="sleep 999"), *REPLIES],
@@ -323,9 +323,12 @@ def test_the_deadline_bounds_what_tools_and_validators_may_take() -> None:
         commands=commands,
         clock=clock,
         limits=limits,
+        log=entries.append,
     )
     assert runner.run().success
     assert tools.happened[0] == "90000"
+    recorded = [entry.event.input for entry in entries if isinstance(entry.event, ToolCall)]
+    assert recorded == [{"command": "sleep 999"}], "the journal keeps what the model asked for"
     assert [request.timeout for request in commands.ran] == [360.0]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from stepflow.domain.conversation import ModelTurn, Usage
+from stepflow.domain.conversation import ModelTurn, ToolCall, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
     AnswerLost,
@@ -20,7 +20,6 @@ from stepflow.domain.event import (
     SnapshotFailed,
     SnapshotTaken,
     StepAnswered,
-    ToolCalled,
     ToolStarted,
 )
 from stepflow.domain.words import Intent, Outcome, Stage, StepKind
@@ -41,7 +40,7 @@ STARTED = RunStarted(
 LOST = AnswerLost(reason="reset", usage=Usage(input_tokens=7), cost_usd=0.25)
 RENEWED = CacheRenewed(step_id="a", usage=Usage(cache_read_tokens=9), cost_usd=0.5, seconds=1.0)
 BEGUN = ToolStarted(tool_use_id="t", name="bash")
-CALLED = ToolCalled(tool_use_id="t", name="bash", input={}, output="", is_error=False, exit_code=0, seconds=0.0)
+CALLED = ToolCall(tool_use_id="t", name="bash", input={}, output="", is_error=False, exit_code=0, seconds=0.0)
 FAILED = SnapshotFailed(reason="full")
 MODEL_FAILED = FlowEnded(
     outcome=Outcome.MODEL_FAILED, stage=Stage.FLOW, reason="x", step_id="a", answer=None, validated=False

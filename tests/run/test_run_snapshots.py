@@ -78,7 +78,7 @@ def test_the_end_of_a_step_is_kept_where_the_tree_may_have_changed(
     snapshotter.before_setup(RunSnapshots(), is_start=True)
     snapshots.done.clear()
     for tool in tools:
-        snapshotter.begin(ToolUse(id="1", name=tool, input={}))
+        snapshotter.begin(ToolUse(tool_use_id="1", name=tool, input={}))
     snapshotter.end_step()
     assert snapshots.done == ["take"] * takes
     if not problem:

@@ -58,7 +58,7 @@ def test_a_command_has_no_standard_input(shared_box):
 def test_the_shell_of_a_step_does_not_outlive_a_command(shared_box):
     shared_box.bash("X=1")
     shared_box.sh("true")
-    assert shared_box.bash("echo ${X-unset}").text == "unset\n"
+    assert shared_box.bash("echo ${X-unset}").output == "unset\n"
 
 
 @pytest.mark.whole

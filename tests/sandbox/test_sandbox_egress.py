@@ -293,7 +293,7 @@ class TestCompanyProxy:
                 connection_to=lambda _: Connection(proxy=coded),
             )
             assert curl(box, "http://good.example/") == "canary"
-            tools = box.sh("env").stdout + box.bash("env").text
+            tools = box.sh("env").stdout + box.bash("env").output
             assert quote(password, safe="") not in tools
             assert password not in tools
 
@@ -505,7 +505,7 @@ print("all")
 
     def test_the_listener_stays_with_the_parent(self, allow):
         box = allow("good.example")
-        links = box.sh("ls -l /proc/self/fd").stdout + box.bash("ls -l /proc/$$/fd").text
+        links = box.sh("ls -l /proc/self/fd").stdout + box.bash("ls -l /proc/$$/fd").output
         assert "seccomp" not in links
         assert "socket:" not in links
 

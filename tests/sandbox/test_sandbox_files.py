@@ -25,15 +25,15 @@ def put(box, name: str, content: str | bytes, mode: int = 0o644):
 
 
 def refused(result) -> str:
-    assert result.is_error, result.text
-    return result.text
+    assert result.is_error, result.output
+    return result.output
 
 
 class TestRead:
     def test_gives_the_text_as_it_is(self, box):
         put(box, "a.txt", "one\r\n\ttwo ü\nno end")
         result = box.tool("read", file_path="a.txt")
-        assert (result.text, result.is_error, result.exit_code) == ("one\r\n\ttwo ü\nno end", False, None)
+        assert (result.output, result.is_error, result.exit_code) == ("one\r\n\ttwo ü\nno end", False, None)
 
     @pytest.mark.sample(2)
     @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ class TestRead:
     )
     def test_gives_a_range_of_lines(self, box, view_range, text):
         put(box, "n.txt", "1\n2\n3\n4\n")
-        assert box.tool("read", file_path="n.txt", view_range=view_range).text == text
+        assert box.tool("read", file_path="n.txt", view_range=view_range).output == text
 
     @pytest.mark.parametrize("view_range", [[1], "1-2", [3, 2], [1.5, 2], [True, 2]])
     def test_a_range_that_is_none_is_told(self, shared_box, view_range):
@@ -58,7 +58,7 @@ class TestRead:
     def test_a_large_file_is_refused_whole_and_read_in_parts(self, box):
         put(box, "big.txt", "0123456789\n" * 50_000)
         assert "view_range" in refused(box.tool("read", file_path="big.txt"))
-        assert box.tool("read", file_path="big.txt", view_range=[50_000, 0]).text == "0123456789\n"
+        assert box.tool("read", file_path="big.txt", view_range=[50_000, 0]).output == "0123456789\n"
         assert "ask for fewer" in refused(box.tool("read", file_path="big.txt", view_range=[1, 50_000]))
 
     @pytest.mark.parametrize(
@@ -80,12 +80,12 @@ class TestRead:
 
 class TestWrite:
     def test_makes_a_file_and_its_folders(self, box):
-        assert box.tool("write", file_path="a/b/c.txt", content="ü\n").text == "created a/b/c.txt (3 bytes)"
+        assert box.tool("write", file_path="a/b/c.txt", content="ü\n").output == "created a/b/c.txt (3 bytes)"
         assert (box.checkout / "a/b/c.txt").read_text() == "ü\n"
 
     def test_replaces_what_was_there_and_keeps_the_mode(self, box):
         path = put(box, "run.sh", "old", mode=0o750)
-        assert box.tool("write", file_path="run.sh", content="new").text == "replaced run.sh (3 bytes)"
+        assert box.tool("write", file_path="run.sh", content="new").output == "replaced run.sh (3 bytes)"
         assert path.read_text() == "new"
         assert stat.S_IMODE(path.stat().st_mode) == 0o750
 
@@ -119,7 +119,7 @@ class TestEdit:
     def test_replaces_the_only_occurrence(self, box):
         put(box, "a.py", "x = 1\ny = 2\n", mode=0o755)
         result = box.tool("edit", file_path="a.py", old_string="y = 2", new_string="y = 3")
-        assert (result.text, result.is_error) == ("edited a.py (1 place)", False)
+        assert (result.output, result.is_error) == ("edited a.py (1 place)", False)
         assert (box.checkout / "a.py").read_text() == "x = 1\ny = 3\n"
         assert stat.S_IMODE((box.checkout / "a.py").stat().st_mode) == 0o755
 
@@ -209,7 +209,7 @@ class TestLeavingTheCheckout:
 
     def test_a_link_that_stays_inside_is_followed(self, box):
         box.bash("mkdir sub; ln -s ../hello.txt sub/way")
-        assert box.tool("read", file_path="sub/way").text == "hello\nworld\n"
+        assert box.tool("read", file_path="sub/way").output == "hello\nworld\n"
         box.tool("write", file_path="sub/way", content="new\n")
         assert (box.checkout / "hello.txt").read_text() == "new\n"
         assert (box.checkout / "sub/way").is_symlink()
@@ -223,7 +223,7 @@ class TestLeavingTheCheckout:
             f"(while :; do rm -rf swap; ln -s {outside.parent}/d swap; rm swap; cp -r real swap; done) "
             "> /dev/null 2>&1 &"
         )
-        seen = {box.tool("read", file_path="swap/outside.txt").text for _ in range(60)}
+        seen = {box.tool("read", file_path="swap/outside.txt").output for _ in range(60)}
         assert not [text for text in seen if "secret" in text]
 
 

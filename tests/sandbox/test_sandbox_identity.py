@@ -58,7 +58,7 @@ class TestEnvironment:
             monkeypatch.setenv(name, "canary")
         monkeypatch.setenv("LD_PRELOAD", "")
         box = start()
-        for text in (box.bash("env").text, box.sh("env").stdout, box.bash("cat /proc/self/environ").text):
+        for text in (box.bash("env").output, box.sh("env").stdout, box.bash("cat /proc/self/environ").output):
             assert "canary" not in text
         names = {line.partition("=")[0] for line in box.sh("env").stdout.splitlines()}
         assert names - BY_THE_SHELL == ENVIRONMENT
@@ -98,7 +98,7 @@ class TestEnvironment:
         (closed / "python").symlink_to(Path(sys.executable).resolve())
         monkeypatch.setattr(sys, "executable", str(closed / "python"))
         box = start()
-        assert box.bash("echo $PATH").text == ":".join(SYSTEM_PATH) + "\n"
+        assert box.bash("echo $PATH").output == ":".join(SYSTEM_PATH) + "\n"
         assert f"behind {closed}" in box.toolbox.isolation["path"]
         missing = box.toolbox.run_command(CommandRequest(argv=("no-such-program",), timeout=5))
         assert missing.error == "`no-such-program` could not be started: No such file or directory"
@@ -111,7 +111,7 @@ class TestEnvironment:
             (checkout / name).write_text("open('planted', 'w')\n")
         (checkout / "planted.pth").write_text("import os; open('planted', 'w')\n")
         box = start()
-        assert "planted" not in box.bash("cp * $HOME; cd .; type git; ls > /dev/null; git --version").text
+        assert "planted" not in box.bash("cp * $HOME; cd .; type git; ls > /dev/null; git --version").output
         assert "planted" not in box.sh("git --version; ls > /dev/null").stdout
         assert box.toolbox.tree().commit
         assert not (checkout / "planted").exists()
@@ -127,7 +127,7 @@ class TestProgramsOfSetup:
         box = start(home_programs=True)
         assert box.sh(PLANT).exit_code == 0
         assert box.sh("brought").stdout == "planted\n"
-        assert box.bash("brought").text == "planted\n"
+        assert box.bash("brought").output == "planted\n"
         assert "~/.local/bin" in box.toolbox.isolation["path"]
 
 
@@ -246,7 +246,7 @@ class TestRootParent:
     def test_the_parents_and_the_launchers_proc_entries_are_closed(self, box, file):
         for pid in (str(os.getpid()), "$PPID", "1"):
             result = box.bash(f"cat /proc/{pid}/{file} 2>&1 || ls /proc/{pid}/{file}")
-            assert "Permission denied" in result.text
+            assert "Permission denied" in result.output
 
     def test_the_tools_can_do_everything_in_the_workspace(self, box):
         result = box.sh(
@@ -266,7 +266,7 @@ class TestRootParent:
     def test_with_best_effort_the_tools_of_such_a_workspace_stay_root_and_it_warns(self, start, open_folder):
         open_folder.chmod(0o700)
         box = start(isolation=Isolation.BEST_EFFORT)
-        assert box.bash("echo x > new; cat new; id -u").text == "x\n0\n"
+        assert box.bash("echo x > new; cat new; id -u").output == "x\n0\n"
         assert str(open_folder) in box.toolbox.warnings[0]
 
     def test_a_private_folder_that_the_tools_cannot_reach_is_told_and_nothing_stays_there(self, checkout, open_folder):

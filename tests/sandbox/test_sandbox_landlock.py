@@ -119,8 +119,8 @@ class TestInside:
         finally:
             os.close(terminal)
             os.close(keyboard)
-        assert "password" not in seen.text
-        assert seen.text.count("Permission denied") == 2
+        assert "password" not in seen.output
+        assert seen.output.count("Permission denied") == 2
 
     @pytest.mark.sample(3)
     @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ with Toolbox.start(one, options=options) as attacker, Toolbox.start(two, options
     def does(command):
         return attacker.run_command(CommandRequest(argv=("sh", "-c", command), timeout=20)).exit_code == 0
 
-    begun = ToolUse(id="t", name="bash", input={"command": "echo secret > $HOME/mine; echo $HOME; echo $$"})
-    home, shell = victim.run_tool(begun).text.split()
+    begun = ToolUse(tool_use_id="t", name="bash", input={"command": "echo secret > $HOME/mine; echo $HOME; echo $$"})
+    home, shell = victim.run_tool(begun).output.split()
     reached = {
         "home": does(f"cat {home}/mine"),
         "checkout": does(f"cat {two}/hello.txt"),

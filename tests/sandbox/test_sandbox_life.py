@@ -116,7 +116,7 @@ int main(void) {
 def test_processes_that_end_as_fast_as_they_are_reaped_stretch_no_timeout(start):
     box = start(bash_timeout=1.0, bash_max_timeout=1.0, grace=8.0)
     subprocess.run(["cc", "-xc", "-static", "-o", box.checkout / "relays", "-"], input=FAST_RELAYS.encode(), check=True)
-    assert "timed out after 1 s" in box.bash("./relays").text
+    assert "timed out after 1 s" in box.bash("./relays").output
     box.toolbox.end_step()
 
 
@@ -125,12 +125,12 @@ def test_a_file_ends_where_the_limit_is(start):
     assert box.sh("head -c 3000000 /dev/zero > big").exit_code != 0
     assert (box.checkout / "big").stat().st_size == 1024 * 1024
     assert box.tool("write", file_path="big", content="x" * 2_000_000).is_error
-    assert box.bash("echo fine").text == "fine\n"
+    assert box.bash("echo fine").output == "fine\n"
 
 
 def test_programs_are_started_with_their_limits(start):
     box = start(limits=ProcessLimits(processes=100, file_bytes=1 << 30, open_files=512))
-    limits = box.bash("cat /proc/self/limits; grep NoNewPrivs /proc/self/status").text
+    limits = box.bash("cat /proc/self/limits; grep NoNewPrivs /proc/self/status").output
     rows = {line[:26].strip(): line[26:].split()[:2] for line in limits.splitlines()}
     assert rows["Max file size"] == [str(1 << 30)] * 2
     assert rows["Max open files"] == ["512"] * 2
@@ -141,14 +141,14 @@ def test_programs_are_started_with_their_limits(start):
 
 def test_when_memory_runs_out_the_tools_are_ended_first_then_the_launcher_then_the_parent(box):
     score = "cat /proc/self/oom_score_adj"
-    tools = {box.bash(score).text, box.sh(score).stdout, box.bash(f"setsid {score}").text}
+    tools = {box.bash(score).output, box.sh(score).stdout, box.bash(f"setsid {score}").output}
     launcher = Path(f"/proc/{box.launcher}/oom_score_adj").read_text()
     parent = Path("/proc/self/oom_score_adj").read_text()
     assert [*map(int, tools)] == [1000] > [int(launcher)] > [int(parent)]
 
 
 def test_tools_cannot_be_ended_later(box):
-    assert box.bash("echo 0 > /proc/self/oom_score_adj; cat /proc/self/oom_score_adj").text.endswith("denied\n1000\n")
+    assert box.bash("echo 0 > /proc/self/oom_score_adj; cat /proc/self/oom_score_adj").output.endswith("denied\n1000\n")
 
 
 PARENT = """
@@ -163,7 +163,7 @@ checkout, how = Path(sys.argv[1]), sys.argv[2]
 signal.signal(signal.SIGINT, signal.default_int_handler)
 with Toolbox.start(checkout, options=ToolboxOptions(private_root=checkout.parent)) as box:
     def bash(command):
-        return box.run_tool(ToolUse(id="t", name="bash", input={"command": command})).text
+        return box.run_tool(ToolUse(tool_use_id="t", name="bash", input={"command": command})).output
     bash(sys.argv[3])
     print(bash("echo $PPID").strip(), bash("cat daemon.pid").strip(), flush=True)
     try:
@@ -225,7 +225,7 @@ def test_the_end_of_the_thread_that_started_it_is_not_the_end_of_the_parent(star
     thread.start()
     thread.join()
     time.sleep(0.2)
-    assert started[0].bash("echo still here").text == "still here\n"
+    assert started[0].bash("echo still here").output == "still here\n"
 
 
 def test_a_launcher_that_is_killed_is_a_broken_toolbox_and_nothing_of_it_stays(start, checkout):
@@ -327,7 +327,7 @@ def test_a_toolbox_is_closed_with_many_programs_at_work(start, checkout):
     with contextlib.ExitStack() as servers:
         for _ in range(5):
             servers.enter_context(box.toolbox.start_server(("sleep", "300"), {}))
-        pids = [int(pid) for pid in box.bash("sleep 300 & echo $!; ps -o pid= --ppid $PPID").text.split()]
+        pids = [int(pid) for pid in box.bash("sleep 300 & echo $!; ps -o pid= --ppid $PPID").output.split()]
         box.toolbox.close()
     assert box.toolbox.ended_all
     assert len(pids) > 6

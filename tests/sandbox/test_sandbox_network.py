@@ -159,7 +159,7 @@ def test_no_program_gets_out_from_the_shell_or_from_a_validator(closed):
 
 
 def test_no_tool_inherits_a_socket(closed):
-    assert "socket:" not in closed.sh("ls -l /proc/self/fd").stdout + closed.bash("ls -l /proc/$$/fd").text
+    assert "socket:" not in closed.sh("ls -l /proc/self/fd").stdout + closed.bash("ls -l /proc/$$/fd").output
 
 
 @root_only

@@ -87,7 +87,7 @@ class TestTree:
         before = (box.checkout / ".git/index").read_bytes()
         box.toolbox.tree()
         assert (box.checkout / ".git/index").read_bytes() == before
-        assert box.bash("ls -A $TMPDIR").text == ""
+        assert box.bash("ls -A $TMPDIR").output == ""
 
     def test_trees_that_hold_one_another_are_not_gone_through(self, box):
         base = box.toolbox.tree().commit
@@ -162,7 +162,7 @@ class TestBundle:
         box.sh("head -c 3000000 /dev/urandom > big; git add -A; git commit -qm big")
         with pytest.raises(BoundaryError, match="more than 1000000 bytes"):
             bundle(box, base, max_bytes=10**6)
-        assert box.bash("echo fine").text == "fine\n"
+        assert box.bash("echo fine").output == "fine\n"
 
     @pytest.mark.whole
     @pytest.mark.parametrize("base", ["", "--all"])

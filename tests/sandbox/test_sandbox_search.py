@@ -20,7 +20,7 @@ def tree(shared_box):
 
 class TestGlob:
     def test_lists_files_and_folders_by_name_without_links_and_what_tools_made(self, tree):
-        assert tree.tool("glob", pattern="**").text.splitlines() == [
+        assert tree.tool("glob", pattern="**").output.splitlines() == [
             ".hidden.py",
             "bin.dat",
             "hello.txt",
@@ -45,7 +45,7 @@ class TestGlob:
         ],
     )
     def test_gives_paths_from_the_repository_root(self, tree, inputs, paths):
-        assert tree.tool("glob", **inputs).text.splitlines() == paths
+        assert tree.tool("glob", **inputs).output.splitlines() == paths
 
     @pytest.mark.parametrize(
         ("inputs", "message"),
@@ -61,12 +61,12 @@ class TestGlob:
     def test_what_it_cannot_do_is_told(self, tree, inputs, message):
         result = tree.tool("glob", **inputs)
         assert result.is_error
-        assert message in result.text
+        assert message in result.output
 
 
 class TestGrep:
     def test_gives_path_line_number_and_text_sorted_by_path(self, tree):
-        assert tree.tool("grep", pattern=r"^alpha|wor").text.splitlines() == [
+        assert tree.tool("grep", pattern=r"^alpha|wor").output.splitlines() == [
             ".hidden.py:1:alpha",
             "hello.txt:2:world",
             "src/a.py:1:alpha = 1",
@@ -83,13 +83,13 @@ class TestGrep:
         ],
     )
     def test_searches_where_it_is_told(self, tree, inputs, lines):
-        assert tree.tool("grep", **inputs).text.splitlines() == lines
+        assert tree.tool("grep", **inputs).output.splitlines() == lines
 
     def test_leaves_out_links_pipes_and_files_with_other_names(self, box, open_folder):
         (open_folder / "outside.txt").write_text("needle")
         os.link(open_folder / "outside.txt", box.checkout / "hard")
         box.bash(f"mkfifo pipe; ln -s {open_folder}/outside.txt soft")
-        assert box.tool("grep", pattern="needle").text == "no line matches"
+        assert box.tool("grep", pattern="needle").output == "no line matches"
 
     @pytest.mark.whole
     def test_a_pattern_that_never_ends_is_stopped(self, start):
@@ -97,8 +97,8 @@ class TestGrep:
         box.bash(f"echo {'a' * 40}b > evil.txt")
         result = box.tool("grep", pattern="(a+)+$")
         assert result.is_error
-        assert "took longer than 2 s" in result.text
-        assert box.tool("grep", pattern="aab").text.startswith("evil.txt:1:")
+        assert "took longer than 2 s" in result.output
+        assert box.tool("grep", pattern="aab").output.startswith("evil.txt:1:")
 
     @pytest.mark.parametrize(
         ("inputs", "message"),
@@ -113,8 +113,8 @@ class TestGrep:
     def test_what_it_cannot_do_is_told(self, tree, inputs, message):
         result = tree.tool("grep", **inputs)
         assert result.is_error
-        assert message in result.text
+        assert message in result.output
 
 
 def test_a_pattern_without_end_takes_no_time(shared_box):
-    assert "at most 4096 characters" in shared_box.tool("glob", pattern="[" * 40_000).text
+    assert "at most 4096 characters" in shared_box.tool("glob", pattern="[" * 40_000).output

@@ -125,7 +125,7 @@ class TestScheduling:
     def schedule(self, shared_box):
         def ask(process: str) -> list[str]:
             (shared_box.checkout / "schedule.py").write_text(SCHEDULE)
-            return shared_box.bash(f"python3 schedule.py {process}").text.splitlines()
+            return shared_box.bash(f"python3 schedule.py {process}").output.splitlines()
 
         return ask
 
@@ -141,7 +141,7 @@ class TestScheduling:
     def test_no_call_for_it_is_open(self, shared_box, call):
         words = f"{seccomp.NUMBERS[MACHINE][call]} $PPID {' '.join(map(str, WITH_AN_ID[call]))}"
         (shared_box.checkout / "call.py").write_text(CALL)
-        assert shared_box.bash(f"python3 call.py {words}").text == "EPERM\n"
+        assert shared_box.bash(f"python3 call.py {words}").output == "EPERM\n"
 
 
 #: Copies files in the ways that know of attributes.

@@ -24,7 +24,7 @@ def test_its_environment_is_that_of_every_tool_and_its_own_variables(box):
     names = "import os; print(sorted(os.environ), os.environ['TOKEN_OF_DOCS'], os.getcwd())"
     with box.toolbox.start_server(("python3", "-c", names), {"TOKEN_OF_DOCS": "given"}) as server:
         said = server.stdout.recv(10_000).decode()
-    names = box.bash("python3 -c 'import os; print(sorted(os.environ))'").text
+    names = box.bash("python3 -c 'import os; print(sorted(os.environ))'").output
     assert set(eval(said.partition("]")[0] + "]")) - set(eval(names)) == {"TOKEN_OF_DOCS"}
     assert said.partition("]")[2].split() == ["given", str(box.checkout)]
 
@@ -38,7 +38,7 @@ def test_its_errors_are_kept_for_a_message(box):
 def test_what_cannot_be_started_says_why(box):
     with pytest.raises(CannotStart, match="`no-such-program` could not be started: No such file or directory"):
         box.toolbox.start_server(("no-such-program",), {})
-    assert box.bash("echo fine").text == "fine\n"
+    assert box.bash("echo fine").output == "fine\n"
 
 
 def test_it_ends_with_its_step_and_all_that_it_started(box):

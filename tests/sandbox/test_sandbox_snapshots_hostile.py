@@ -146,7 +146,7 @@ class TestForgedSnapshots:
         with pytest.raises(StepflowError, match=said):
             forger.put_back(**fields)
         assert kept_of(one.folder) == before
-        assert one.box.bash("echo fine").text == "fine\n"
+        assert one.box.bash("echo fine").output == "fine\n"
 
     def test_a_hook_of_the_checkout_is_not_started_and_stays(self, one):
         hook = "printf '#!/bin/sh\\ntouch ran\\n' > .git/hooks/$h; chmod +x .git/hooks/$h"

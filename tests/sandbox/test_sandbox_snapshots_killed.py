@@ -40,7 +40,7 @@ class Hung:
     def __init__(self, one) -> None:
         one.sh("mkfifo .gitignore; echo n > n")
         self._one, self.info = one, None
-        self.launcher, shell = (int(word) for word in one.box.bash("echo $PPID $$").text.split())
+        self.launcher, shell = (int(word) for word in one.box.bash("echo $PPID $$").output.split())
         self._thread = Thread(target=self._take)
         self._thread.start()
         deadline, seen = time.monotonic() + 20, 0

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.domain.checkout import CommandRequest
-from stepflow.domain.conversation import ToolResult, ToolUse
+from stepflow.domain.conversation import ToolCall, ToolUse
 from stepflow.domain.words import Isolation
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.child.enter_sandbox import SandboxFacts
@@ -32,10 +32,10 @@ class Box:
         self.toolbox = toolbox
         self.checkout = checkout
 
-    def tool(self, name: str, **inputs: object) -> ToolResult:
-        return self.toolbox.run_tool(ToolUse(id="toolu_1", name=name, input=inputs))
+    def tool(self, name: str, **inputs: object) -> ToolCall:
+        return self.toolbox.run_tool(ToolUse(tool_use_id="toolu_1", name=name, input=inputs))
 
-    def bash(self, command: str, **inputs: object) -> ToolResult:
+    def bash(self, command: str, **inputs: object) -> ToolCall:
         return self.tool("bash", command=command, **inputs)
 
     def sh(self, command: str, timeout: float = 20.0):
@@ -44,7 +44,7 @@ class Box:
     @property
     def launcher(self) -> int:
         """The launcher's process id, as its own shell tells it."""
-        return int(self.bash("echo $PPID").text)
+        return int(self.bash("echo $PPID").output)
 
 
 def stays_root(checkout: Path, **options: object) -> dict[str, object]:

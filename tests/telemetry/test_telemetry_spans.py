@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.sdk.metrics.export import DataPointT, NumberDataPoint
 
 from stepflow.domain import event as events
-from stepflow.domain.conversation import ModelTurn
+from stepflow.domain.conversation import ModelTurn, ToolCall
 from stepflow.domain.event import Entry
 from stepflow.domain.flow import fold
 from stepflow.domain.json import JsonObject
@@ -35,7 +35,7 @@ OF_SPANS = {
     ModelTurn: "chat",
     events.AnswerLost: "chat",
     events.CacheRenewed: "chat",
-    events.ToolCalled: "execute_tool",
+    ToolCall: "execute_tool",
     events.CommandRan: "command",
     events.BaseChecked: "validate",
     events.ValidatorRan: "validate",
@@ -59,7 +59,7 @@ def expected_spans(entries: tuple[Entry, ...]) -> list[tuple[str, int]]:
             started.add(event.tool_use_id)
             expected.append(("execute_tool", step))
             continue
-        if isinstance(event, events.ToolCalled) and event.tool_use_id in started:
+        if isinstance(event, ToolCall) and event.tool_use_id in started:
             started.remove(event.tool_use_id)
             continue
         kind = OF_SPANS.get(type(event))
@@ -180,7 +180,7 @@ def _prose(event: events.Event) -> list[str]:
             texts = [event.system, *event.blocks]
         case ModelTurn():
             texts = [block.get("text") for block in event.content]
-        case events.ToolCalled():
+        case ToolCall():
             texts = [event.output, *event.input.values()]
         case events.ValidatorRan():
             texts = [event.output_tail]
@@ -217,7 +217,7 @@ def test_messages_have_the_form_of_the_conventions() -> None:
 def test_long_content_is_cut_and_secrets_are_redacted() -> None:
     entries = journal_of("plausible")
     long = "x" * (2 * MOST_CONTENT)
-    tool = next(entry for entry in entries if isinstance(entry.event, events.ToolCalled))
+    tool = next(entry for entry in entries if isinstance(entry.event, ToolCall))
     changed = replace(tool, event=replace(tool.event, output=long, input={"command": "sk-secret"}))
     grown = tuple(changed if entry is tool else entry for entry in entries)
     trace = build_trace(
@@ -243,7 +243,7 @@ def test_no_part_of_a_secret_is_left_where_a_text_is_cut(shown: int) -> None:
                 return replace(event, system=text, blocks=[text])
             case events.UserMessage():
                 return replace(event, text=text)
-            case events.ToolCalled():
+            case ToolCall():
                 return replace(event, output=text, input={"command": text})
             case ModelTurn():
                 use: JsonObject = {"type": "tool_use", "id": "t", "name": "bash", "input": {"command": text}}
@@ -312,7 +312,7 @@ def test_a_tool_that_was_running_when_the_run_was_killed_is_a_span_that_says_so(
 
 def test_a_name_that_the_model_made_up_counts_in_no_metric_and_is_cut() -> None:
     entries = journal_of("plausible")
-    tool = next(entry for entry in entries if isinstance(entry.event, events.ToolCalled))
+    tool = next(entry for entry in entries if isinstance(entry.event, ToolCall))
     made_up = replace(tool, event=replace(tool.event, name="n" * 500, denied=True, is_error=True))
     trace = build_trace(tuple(made_up if entry is tool else entry for entry in entries))
     span = next(span for span in trace.spans if span.number == tool.seq)

@@ -255,7 +255,7 @@ def _try(around: Surroundings, box: Toolbox, attack: Attack) -> dict[str, object
         said = _call(box, command)
         if attack.then:
             tool, inputs = attack.then
-            said = box.run_tool(ToolUse(id="attack", name=tool, input=dict(inputs))).text
+            said = box.run_tool(ToolUse(tool_use_id="attack", name=tool, input=dict(inputs))).output
     except IsolationError as exc:
         said = f"the toolbox: {exc.message}"
     look: Callable[[], bool] = getattr(around, attack.seen) if attack.seen else lambda: False
@@ -264,8 +264,8 @@ def _try(around: Surroundings, box: Toolbox, attack: Attack) -> dict[str, object
 
 
 def _call(box: Toolbox, command: str, timeout: float = 15) -> str:
-    use = ToolUse(id="attack", name="bash", input={"command": command, "timeout_ms": int(timeout * 1000)})
-    return box.run_tool(use).text
+    use = ToolUse(tool_use_id="attack", name="bash", input={"command": command, "timeout_ms": int(timeout * 1000)})
+    return box.run_tool(use).output
 
 
 if __name__ == "__main__":
