@@ -6,12 +6,9 @@ from __future__ import annotations
 import base64
 import os
 import re
-import resource
 import shutil
 import ssl
-import subprocess
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +27,7 @@ from stepflow.domain.checkout import excludes_branch
 from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import BoundaryError, InputError
+from stepflow.programs import TimedOut, TooMuchOutput, run_program
 
 _AGAIN = "Start the run again when GitHub works (see githubstatus.com): it checks the branch before it writes."
 _PREFIX = (
@@ -179,8 +177,6 @@ HEADS = "refs/heads/"
 FIXED_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOCAL_SECONDS, NETWORK_SECONDS = 120, 300
 LONGEST_DETAIL, LONGEST_STDERR = 1_200, 100_000
-#: So many bytes of it are searched for secrets before it is cut.
-MOST_STDERR = 8 * 1024 * 1024
 #: What `git push --porcelain` says of a ref that was not taken.
 REJECTED = re.compile(r"(?m)^!\t.*?\t(\[.*)$")
 #: Commits within the policy's limits stay far below this.
@@ -303,60 +299,29 @@ class Git:
         stdin: bytes | IO[bytes] = b"",
         memory: int | None = None,
     ) -> bytes:
-        with tempfile.TemporaryFile(dir=self._folder) as text, tempfile.TemporaryFile(dir=self._folder) as errors:
-            if isinstance(stdin, bytes):
-                text.write(stdin)
-                text.seek(0)
-                stdin = text
-            with subprocess.Popen(  # noqa: S603 - an absolute path, fixed options, no shell
-                (_git_path(), *args),
-                cwd=self._folder,
-                env=dict(environment),
+        try:
+            done = run_program(
+                _git_path(),
+                *args,
+                folder=self._folder,
+                environment=environment,
                 stdin=stdin,
-                stdout=subprocess.PIPE,
-                stderr=errors,
+                seconds=seconds,
+                most_output=self._most_output,
+                memory=memory,
                 # A Ctrl-C at the terminal is the run's to handle: an effect that has begun is finished.
-                start_new_session=True,
-            ) as process:
-                if memory:
-                    resource.prlimit(process.pid, resource.RLIMIT_DATA, (memory, memory))
-                output = _read(process, args[0], seconds, self._most_output)
-            errors.seek(0)
-            said = self._redactor(errors.read(MOST_STDERR).decode(errors="replace"))[:LONGEST_STDERR].strip()
-        if process.returncode:
-            rejected = [self._redactor(reason) for reason in REJECTED.findall(output.decode(errors="replace"))]
-            written = said or ("" if rejected else f"exit {process.returncode}")
+                new_session=True,
+            )
+        except TooMuchOutput:
+            raise TooMuch(f"`git {args[0]}` wrote more than {self._most_output} bytes") from None
+        except TimedOut:
+            raise GitFailed(f"`git {args[0]}` took longer than {seconds:g} seconds and was stopped.") from None
+        if done.returncode:
+            said = self._redactor(done.stderr.decode(errors="replace"))[:LONGEST_STDERR].strip()
+            rejected = [self._redactor(reason) for reason in REJECTED.findall(done.stdout.decode(errors="replace"))]
+            written = said or ("" if rejected else f"exit {done.returncode}")
             raise git_failed(args[0], written, rejected=rejected, connection=self.remote.connection)
-        return output
-
-
-def _read(process: subprocess.Popen[bytes], command: str, seconds: float, most: int) -> bytes:
-    """Return what the process writes until it ends; it is killed when that takes too long or is too much."""
-    expired = threading.Event()
-
-    def expire() -> None:
-        expired.set()
-        process.kill()
-
-    timer = threading.Timer(seconds, expire)
-    # A signal may strike anywhere, and the program must not wait at its end for a timer that nobody stops any more.
-    timer.daemon = True
-    try:
-        timer.start()
-        output = process.stdout.read(most + 1) if process.stdout else b""
-        if len(output) > most:
-            process.kill()
-            raise TooMuch(f"`git {command}` wrote more than {most} bytes")
-        process.wait()
-    except BaseException:
-        # `Popen` waits for what it started, and nobody would end it any more.
-        process.kill()
-        raise
-    finally:
-        timer.cancel()
-    if expired.is_set():
-        raise GitFailed(f"`git {command}` took longer than {seconds:g} seconds and was stopped.")
-    return output
+        return done.stdout
 
 
 def _git_path() -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from functools import partial
@@ -36,6 +35,7 @@ from stepflow.boundary.github_types import (
 )
 from stepflow.domain.json import JsonObject
 from stepflow.errors import BoundaryError, InputError
+from stepflow.programs import run_program
 
 #: The time that `gh` has, and characters of what it says.
 _GH_SECONDS, _LONGEST_REFUSAL = 120, 600
@@ -445,25 +445,16 @@ def read_signatures(
             "The signature cannot be checked, because there is no `gh`.",
             hint="Install GitHub's command line (https://cli.github.com), or leave the signature out with --unsigned.",
         )
-    words = [str(program), "attestation", "verify", str(journal), "--format", "json", *policy]
+    words = (str(program), "attestation", "verify", str(journal), "--format", "json", *policy)
     environment = {**os.environ, **({"GH_TOKEN": token} if token else {}), "GH_HOST": host, "NO_COLOR": "1"}
     try:
-        done = subprocess.run(  # noqa: S603 - fixed words, no shell
-            words,
-            # Not in the checkout, whose settings `gh` would read.
-            cwd=journal.parent,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-            timeout=_GH_SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired) as exc:
+        # Not in the checkout, whose settings `gh` would read.
+        done = run_program(*words, folder=journal.parent, environment=environment, seconds=_GH_SECONDS)
+    except OSError as exc:
         raise BoundaryError(f"`gh attestation verify` does not run: {exc}.", hint="Try it again.") from exc
     if done.returncode:
-        raise BoundaryError(f"`gh attestation verify` refused it: {' '.join(done.stderr.split())[-_LONGEST_REFUSAL:]}")
+        said = " ".join(done.stderr.decode(errors="replace").split())[-_LONGEST_REFUSAL:]
+        raise BoundaryError(f"`gh attestation verify` refused it: {said}")
     try:
         return tuple(TypeAdapter(tuple[SignedStatement, ...]).validate_python(json.loads(done.stdout)))
     except (ValueError, ValidationError) as exc:

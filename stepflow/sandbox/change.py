@@ -190,7 +190,7 @@ class ChangeRepository:
         return mode, blob
 
     def _content(self, blob: str) -> bytes:
-        # In a file: git's output would lose line endings.
+        # In a file: output would lose the line breaks at its end.
         file = self._nothing / self._ask("unpack-file", blob)
         content = file.read_bytes()
         file.unlink()
@@ -216,7 +216,7 @@ class ChangeRepository:
             file = self.folder / "diff"
             places = (f":(literal){name}" for name in (before, after) if name)
             self._ask(*_DIFF, f"--output={file}", base, head, "--", *places)
-            # Not as output: that would lose the ends of lines.
+            # Not as output: that would lose the line breaks at its end.
             header, *hunks = re.split(
                 r"^(?=@@ )", file.read_bytes().decode("utf-8", "surrogateescape"), flags=re.MULTILINE
             )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ from pathlib import Path
 from stepflow.domain.checkout import fits_one_of
 from stepflow.domain.text import mebibytes, name_some
 from stepflow.errors import InputError
+from stepflow.programs import run_program
 from stepflow.sandbox.host_git import ask_git
 from stepflow.sandbox.installed import (
     BUNDLER_SETTINGS,
@@ -199,8 +199,8 @@ def _remove_logins(paths: Sequence[Path]) -> None:
     there = [str(path) for path in paths if path.is_dir() and not path.is_symlink()]
     for begin in range(0, len(there), _MOST_NAMES):
         found = run_program("find", *there[begin : begin + _MOST_NAMES], *delete, "-o", *settings)
-        for name in found.stdout.split("\0")[:-1]:
-            keep_harmless_settings(Path(name))
+        for name in found.stdout.split(b"\0")[:-1]:
+            keep_harmless_settings(Path(os.fsdecode(name)))
 
 
 def copied_files(checkout: Path, *, only_installed: bool = False, kept: Sequence[str] = ()) -> CopiedFiles:
@@ -269,33 +269,13 @@ def copy_files(paths: Sequence[str], into: Path, *, folder: Path | None = None, 
     words = (*COPY, *(("--parents",) if folder else ()), *(("--no-target-directory",) if as_a_whole else ()), "--")
     for begin in range(0, len(paths), _MOST_NAMES):
         done = run_program(*words, *paths[begin : begin + _MOST_NAMES], str(into), folder=folder)
-        complaints = [line for line in done.stderr.splitlines() if _VANISHED not in line]
+        complaints = [line for line in os.fsdecode(done.stderr).splitlines() if _VANISHED not in line]
         if done.returncode and complaints:
             raise InputError(
                 f"The checkout cannot be copied to {into}: {complaints[0].removeprefix('cp: ')}.",
                 hint="Make the file readable, or remove it; and check that there is room for temporary files "
                 f"(TMPDIR says where they are). What git does not track may be left out: {leave_out_command('NAME')}",
             )
-
-
-def run_program(*words: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run one of the system's own programs, which ends with this process."""
-    with subprocess.Popen(  # noqa: S603 - fixed programs, no shell
-        words,
-        cwd=folder,
-        env={**os.environ, "LC_ALL": "C"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="surrogateescape",
-    ) as process:
-        try:
-            output = process.communicate()
-        except BaseException:
-            process.kill()
-            raise
-    return subprocess.CompletedProcess(words, process.returncode, *output)
 
 
 def _size(names: Sequence[str], folder: Path) -> int:
@@ -307,7 +287,8 @@ def _count(unit: str, names: Sequence[str], folder: Path) -> int:
     total = 0
     for begin in range(0, len(names), _MOST_NAMES):
         done = run_program("du", "-s", unit, "--", *names[begin : begin + _MOST_NAMES], folder=folder)
-        total += sum(int(line.split("\t")[0]) for line in done.stdout.splitlines() if line.split("\t")[0].isdecimal())
+        counts = (line.split(b"\t")[0] for line in done.stdout.split(b"\n"))
+        total += sum(int(count) for count in counts if count.isdigit())
     return total
 
 

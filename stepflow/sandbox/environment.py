@@ -10,12 +10,9 @@ import re
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +21,7 @@ from stepflow.domain.checkout import CommandResult
 from stepflow.domain.secrets import logs_in
 from stepflow.domain.words import Network
 from stepflow.errors import InputError
+from stepflow.programs import TimedOut, run_program
 from stepflow.sandbox.child.enter_sandbox import become_undumpable
 from stepflow.sandbox.child.git import config_variables
 from stepflow.sandbox.copying import copy_files
@@ -319,41 +317,16 @@ def install_packages(
 def _apt_get(
     words: tuple[str, ...], path: Sequence[str], proxies: Mapping[str, str], timeout: float
 ) -> tuple[int, str]:
-    """Call apt-get once, in a process group of its own, which ends with it, also when a signal ends the run."""
-    # A signal that struck inside `Popen` itself would leave a process that nobody knows; only the main thread gets one.
-    # It is known before anyone waits for it, since a signal can strike as soon as the thread runs.
-    started: list[subprocess.Popen[str]] = []
-    with ThreadPoolExecutor(max_workers=1) as starter:
-        try:
-            starter.submit(lambda: started.append(_start(words, path, proxies))).result()
-            output, _ = started[0].communicate(timeout=max(timeout, 0))
-        except subprocess.TimeoutExpired:
-            _kill(started[0])
-            output, _ = started[0].communicate()
-            output += f"\n{' '.join(words[:2])} took too long and was ended."
-        except BaseException:
-            starter.shutdown()
-            for process in started:
-                _kill(process)
-            raise
-    return started[0].returncode, output
+    environment = {**proxies, "PATH": os.pathsep.join(path), "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+    try:
+        done = run_program(
+            *words, folder=Path("/"), environment=environment, seconds=timeout, new_session=True, merge_stderr=True
+        )
+    except TimedOut as exc:
+        return -signal.SIGKILL, f"{_text(exc.output)}\n{' '.join(words[:2])} took too long and was ended."
+    return done.returncode, _text(done.stdout)
 
 
-def _start(words: tuple[str, ...], path: Sequence[str], proxies: Mapping[str, str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(  # noqa: S603 - the system's own program; the names were checked
-        words,
-        env={**proxies, "PATH": os.pathsep.join(path), "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-
-
-def _kill(process: subprocess.Popen[str]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+def _text(output: bytes) -> str:
+    # A figure of progress is written over the one before.
+    return re.sub(r"\r\n?", "\n", output.decode(errors="replace"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import IO
 from stepflow.domain.bundle import INDEX_PACK, Bundle
 from stepflow.domain.checkout import excludes_branch
 from stepflow.errors import BoundaryError, InputError
+from stepflow.programs import run_program
 from stepflow.sandbox.child.git import BRANCHES, NO_CONFIGURATION, NO_GRAFT_ADVICE
 
 #: Nothing of the user's configuration may run or rewrite anything.
@@ -66,29 +66,26 @@ def run_git(
     may_fail: bool = False,
     settings: tuple[str, ...] = (),
     extra_env: Mapping[str, str] | None = None,
-    stdin: IO[bytes] | int = subprocess.DEVNULL,
+    stdin: bytes | IO[bytes] = b"",
 ) -> str:
     """Return what git prints, without the line break at its end. Raises `BoundaryError` where it fails and may not."""
     given = [word for setting in (NO_GRAFT_ADVICE, *_QUIET, *settings) for word in ("-c", setting)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        done = subprocess.run(  # noqa: S603 - fixed options, no shell
-            ["git", *given, *words],  # noqa: S607 - the user's own git
-            cwd=repository,
-            env=environment | {"LC_ALL": "C"} | dict(extra_env or {}),
+        done = run_program(
+            "git",
+            *given,
+            *words,
+            folder=repository,
+            environment=environment | {"LC_ALL": "C"} | dict(extra_env or {}),
             stdin=stdin,
-            capture_output=True,
-            encoding="utf-8",
-            errors="surrogateescape",
-            check=False,
-            timeout=_SECONDS,
+            seconds=_SECONDS,
         )
-    except (OSError, subprocess.TimeoutExpired) as exc:
+    except OSError as exc:
         raise BoundaryError(f"git does not run in {repository}: {exc}.", hint="Install git.") from exc
     if done.returncode and not may_fail:
-        said = done.stderr.encode(errors="surrogateescape").decode(errors="replace").strip()
-        raise BoundaryError(f"git failed in {repository}: {said}.")
-    return done.stdout.rstrip("\n")
+        raise BoundaryError(f"git failed in {repository}: {done.stderr.decode(errors='replace').strip()}.")
+    return done.stdout.decode(errors="surrogateescape").rstrip("\n")
 
 
 def ask_git(repository: Path, *words: str, may_fail: bool = False, git_dir: Path | None = None) -> str:

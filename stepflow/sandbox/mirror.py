@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+from stepflow.programs import run_program
 from stepflow.sandbox.child.paths import remove
-from stepflow.sandbox.copying import copy_files, run_program
+from stepflow.sandbox.copying import copy_files
 
 #: What tells that something was not touched: its mode, and unless it is a folder its size, inode and time of change,
 #: which no program can set.

@@ -15,8 +15,9 @@ from stepflow.domain.activity import activity
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.errors import BoundaryError, InputError
 from stepflow.ports import Commands
+from stepflow.programs import run_program
 from stepflow.sandbox.child.git import BRANCHES
-from stepflow.sandbox.copying import COPY, CopiedFiles, copied_files, copy_files, run_program
+from stepflow.sandbox.copying import COPY, CopiedFiles, copied_files, copy_files
 from stepflow.sandbox.host_git import ask_git, head_commit, read_settings, settings_of_copy
 from stepflow.sandbox.installed import move_environment
 from stepflow.sandbox.isolation import closed_folder
@@ -321,9 +322,9 @@ def _is_open_to_others(objects: Path) -> bool:
 def _run(*words: str) -> str:
     done = run_program(*words)
     if done.returncode:
-        said = done.stderr.strip().splitlines()
+        said = os.fsdecode(done.stderr).strip().splitlines()
         raise OSError(said[0].removeprefix(f"{words[0]}: ") if said else f"{words[0]} failed")
-    return done.stdout
+    return os.fsdecode(done.stdout)
 
 
 def commit_everything(commands: Commands) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.sandbox.copying import run_program
+from stepflow.programs import run_program
 from tests.action.test_action_boundary_rules import CLAIM, GREET, HANDED_OVER, did
 from tests.servers.messages_api import Reply
 from tests.world import World, bash, understood
@@ -93,16 +93,16 @@ def test_the_check_tree_is_made_ready_while_the_model_answers(checked: World) ->
     spoil = "echo spoiled > vendor/installed; grep -q hello greeting.txt"
     (checked.checkout / ".git/info/exclude").write_text("vendor\n")
     checked.edit("steps_registry.json", lambda registry: registry["validators"]["greeting"].update(command=spoil))
-    found: list[str] = []
+    found: list[bytes] = []
 
     def replies() -> Iterator[Reply]:
         yield from (understood(), bash("echo $(pwd)/end"))
         workspace = Path(re.findall(r"(/[^\s\"]+)/end", json.dumps(checked.model.bodies[-1]))[-1])
         dependency, ends = workspace.with_name(f"{workspace.name}-checks") / "vendor/installed", time.monotonic() + 60
         # It is gone for a moment while it is copied.
-        while (text := run_program("cat", str(dependency)).stdout) != "nothing\n" and time.monotonic() < ends:
+        while (text := run_program("cat", str(dependency)).stdout) != b"nothing\n" and time.monotonic() < ends:
             time.sleep(0.02)
         found.append(text)
 
     checked.run(replies(), setup=INSTALL, base_checks="tell")
-    assert found == ["nothing\n"]
+    assert found == [b"nothing\n"]

@@ -18,11 +18,11 @@ from stepflow.domain.checkout import CommandRequest, CommandResult, TreeState
 from stepflow.engine.judge import has_passed
 from stepflow.errors import InputError
 from stepflow.ports import Commands
+from stepflow.programs import run_program
 from stepflow.run.clock import Cancellation
 from stepflow.run.workspace import open_toolbox
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.check_tree import CheckTrees
-from stepflow.sandbox.copying import run_program
 from stepflow.sandbox.isolation import ToolboxOptions
 from stepflow.sandbox.workspace import make_workspace
 
@@ -282,7 +282,7 @@ def test_the_tree_is_made_ready_while_tools_work(work) -> None:
     begun.trees.prepare()
     begun.tools("for _ in $(seq 100); do echo mine > vendor/dep.py; rm -f ~/kept; done")
     # It is gone for a moment while it is copied.
-    while run_program("cat", str(dependency)).stdout != "installed\n":
+    while run_program("cat", str(dependency)).stdout != b"installed\n":
         time.sleep(0.02)
     assert begun.check("cat vendor/dep.py ~/kept; git status --porcelain")[1] == ["installed", "kept"]
 
