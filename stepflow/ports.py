@@ -99,19 +99,6 @@ class Schemas(Protocol):
         ...
 
 
-class CustomVerdict(Protocol):
-    """An agent's own judgment of when the work is done: the verdict type `meta:custom`."""
-
-    @property
-    def criteria(self) -> str:
-        """The handler's own sentence on when the work is done; may be empty."""
-        ...
-
-    def is_finished(self, iteration: int, texts: tuple[str, ...], answer: JsonObject | None) -> bool:
-        """Take in one iteration, and say whether the run is finished."""
-        ...
-
-
 class Journal(Protocol):
     """Remembers what happens."""
 
@@ -143,6 +130,5 @@ class Ports:
     schemas: Schemas
     journal: Journal
     clock: Clock
-    verdict: CustomVerdict | None = None
     boundary_rules: BoundaryRules | None = None
     cache: PromptCache | None = None

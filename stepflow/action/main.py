@@ -281,7 +281,6 @@ def validate_mode(runner: Runner, job: Job) -> ActionResult:
         (inputs.agent,) if inputs.agent else (),
         root,
         allow_spec_violations=inputs.allow_spec_violations,
-        allow_custom_verdict=inputs.allow_custom_verdict,
         private=read_event(runner.event).repository.private,
     )
     job.say(*diagnostics(checked.inspections, rules()))

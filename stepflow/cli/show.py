@@ -194,7 +194,7 @@ def _definition(report: RunReport) -> AgentDefinition | None:
     from stepflow.definition.loading import load_agent  # noqa: PLC0415
 
     try:
-        agent = load_agent(report.agent, root=Path.cwd(), allow_spec_violations=True, allow_custom_verdict=True)
+        agent = load_agent(report.agent, root=Path.cwd(), allow_spec_violations=True)
     except StepflowError:
         return None
     return agent if agent.digest == report.definition_digest else None

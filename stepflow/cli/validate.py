@@ -58,7 +58,6 @@ def execute_validate(arguments: argparse.Namespace) -> int:
             arguments.agents,
             root,
             allow_spec_violations=inputs.allow_spec_violations,
-            allow_custom_verdict=inputs.allow_custom_verdict,
             programs=programs_in((*user_programs(arguments.path, os.environ), *map(Path, SYSTEM_PATH))),
             private=arguments.private,
             strict=arguments.strict,
@@ -116,7 +115,6 @@ def execute_graph(arguments: argparse.Namespace) -> int:
             arguments.agent,
             root=Path.cwd(),
             allow_spec_violations=inputs.allow_spec_violations,
-            allow_custom_verdict=inputs.allow_custom_verdict,
         )
     except DefinitionError as refused:
         if arguments.format != "json":

@@ -23,7 +23,7 @@ from stepflow.definition.file_models import (
     RunnerKeys,
     VerdictConfig,
 )
-from stepflow.definition.folder import AgentFolder, FileRefused, read_object
+from stepflow.definition.folder import AgentFolder, read_object
 from stepflow.definition.old_names import OLD_VERDICT_TYPES, FlatAgentFile, is_flat, to_runner_layout
 from stepflow.definition.parsing import JsonFault, Pointer, node_at, parse_json
 from stepflow.definition.shapes import field_notes
@@ -35,7 +35,7 @@ from stepflow.domain.agent.agent_settings import (
     ParameterRules,
     Rung,
 )
-from stepflow.domain.agent.definition import AgentDefinition, AgentVerdict, SourceText
+from stepflow.domain.agent.definition import AgentDefinition, AgentVerdict
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import Limits
 from stepflow.domain.words import MODEL_ALIASES, Effort, VerdictType
@@ -53,7 +53,6 @@ REQUIRED: dict[VerdictType, tuple[str, ...]] = {
     VerdictType.DETECT_KEYWORD: ("verdictKeyword",),
     VerdictType.DETECT_STRUCTURED: ("signalType",),
     VerdictType.META_COMPOSITE: ("operator", "conditions"),
-    VerdictType.META_CUSTOM: ("handlerPath",),
 }
 _LIMITS = ("maxIterations", "maxVisitsPerStep", "maxTurnsPerStep")
 OPTIONAL = {VerdictType.DETECT_STRUCTURED: ("requiredFields",)}
@@ -64,13 +63,20 @@ _PARTS_OF_COMPOSITE = (
     VerdictType.DETECT_STRUCTURED,
 )
 
+_OWN_CODE = (
+    "is not supported: code of the agent would run beside the workflow's token",
+    "Let a validator of the closing step run that code: a validator's command runs in the sandbox. ",
+)
+#: Types that are refused → why, and what to do before another one is chosen.
+_REFUSED_TYPES = {"project": ("is not supported", ""), "meta:custom": _OWN_CODE, "custom": _OWN_CODE}
 
-def build_verdict(agent: Agent, folder: AgentFolder, *, allow_custom: bool) -> AgentVerdict | None:
+
+def build_verdict(agent: Agent) -> AgentVerdict | None:
     """The agent's verdict, checked; None while nothing is known of the agent."""
     kind, settings, problems = agent.verdict_type, agent.runner.verdict, agent.problems
     if kind is None:
         return None
-    config, custom = settings.config, kind is VerdictType.META_CUSTOM
+    config = settings.config
     at = _AT / "config" if "config" in settings.model_fields_set else _AT
     _check_config(kind, config, at, problems, demanded=settings.type is not None)
     return AgentVerdict(
@@ -81,16 +87,16 @@ def build_verdict(agent: Agent, folder: AgentFolder, *, allow_custom: bool) -> A
             turns=config.max_turns_per_step or DEFAULT_MAX_TURNS,
         ),
         config=agent.written_verdict,
-        handler=_handler(config, problems, folder=folder, allowed=allow_custom) if custom else None,
     )
 
 
 def _type(word: str | None, at: Pointer, problems: FileProblems) -> VerdictType | None:
     if word is None or word in list(VerdictType):
         return VerdictType(word or VerdictType.COUNT_ITERATION)
-    hint = did_you_mean(word, [*VerdictType, *OLD_VERDICT_TYPES])
-    reason = "is not supported" if word == "project" else "is not known"
-    problems.add("SF203", at, f'the verdict type "{word}" {reason}{hint}', f"Use one of {list_words(VerdictType)}.")
+    reason, fix = f"is not known{did_you_mean(word, [*VerdictType, *OLD_VERDICT_TYPES])}", ""
+    if word in _REFUSED_TYPES:
+        reason, fix = _REFUSED_TYPES[word]
+    problems.add("SF203", at, f'the verdict type "{word}" {reason}', f"{fix}Use one of {list_words(VerdictType)}.")
     return None
 
 
@@ -122,30 +128,6 @@ def _check_config(
         elif inner is not None:
             message = f'the verdict type "{inner}" cannot be part of "meta:composite"'
             problems.add("SF204", part_at / "type", message, f"Use one of {list_words(_PARTS_OF_COMPOSITE)}.")
-
-
-def _handler(config: VerdictConfig, problems: FileProblems, *, folder: AgentFolder, allowed: bool) -> SourceText | None:
-    """The code of a handler that is a file; None for a module, and after a problem."""
-    if not allowed:
-        message = 'the verdict type "meta:custom" runs the agent\'s own code, which this run does not allow'
-        problems.add("SF206", _AT / "type", message, "Start the run with `allow: custom-verdict`, or use another type.")
-    path = config.handler_path
-    at = _AT / "config" / "handlerPath"
-    if not path or not path.strip():
-        return None
-    if not path.endswith(".py"):
-        if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", path):
-            message = f'"handlerPath" is {format_value(path)}, but it must be a dotted Python name or a ".py" file'
-            problems.add("SF204", at, message, "Name a module, or a file inside the agent folder.")
-        return None
-    try:
-        return SourceText(text=folder.read(path), file=path)
-    except FileRefused as refused:
-        code = "SF109" if refused.unsafe else "SF204"
-        problems.add(
-            code, at, f'"handlerPath": the file "{path}" {refused.message}', "Name a file of the agent folder."
-        )
-        return None
 
 
 #: How similar to an alias a name must be, from 0 to 1, to count as that alias misspelled.

@@ -90,6 +90,7 @@ class CompositePart(FileModel):
 class VerdictConfig(FileModel):
     """`runner.verdict.config`: the keys of all verdict types."""
 
+    no_effect = frozenset({"handlerPath"})
     max_iterations: AtLeastOne | None = None
     max_visits_per_step: AtLeastOne | None = None
     max_turns_per_step: AtLeastOne | None = None
@@ -99,7 +100,6 @@ class VerdictConfig(FileModel):
     required_fields: JsonValue = None
     operator: Literal["and", "or", "first"] | None = None
     conditions: list[CompositePart] | None = None
-    handler_path: str | None = None
 
 
 class VerdictSettings(FileModel):

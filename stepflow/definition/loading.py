@@ -67,7 +67,6 @@ class LoadOptions(TypedDict, total=False):
     """What the caller of the loader may choose."""
 
     allow_spec_violations: bool
-    allow_custom_verdict: bool
     #: `agent.json` may be missing.
     bare_registry: bool
     #: The shell commands that a shipped agent runs at a closing.
@@ -123,7 +122,7 @@ def read_servers(path: str | Path, *, root: Path | None = None) -> tuple[McpServ
     if agent is not None:
         check_agent(agent, folder)
         check_servers(agent)
-        build_verdict(agent, folder, allow_custom=True)
+        build_verdict(agent)
     if agent is None or diagnostics.failed:
         problems = diagnostics.inspection(prefix=folder.prefix, texts=folder.texts).problems
         raise DefinitionError("The agent's MCP servers could not be read.", problems=problems)
@@ -224,7 +223,7 @@ class _AgentLoader:
     ) -> AgentDefinition | None:
         """Check and compile the files; None when the agent has an error."""
         self.check_agent_file(agent)
-        verdict = build_verdict(agent, self.folder, allow_custom=self.options.get("allow_custom_verdict", False))
+        verdict = build_verdict(agent)
         system_prompt = read_system_prompt(agent, self.folder)
         guidance, skills = GuidanceFiles(self.repository, agent), read_skills(self.repository, agent)
         _check_names(registry, agent, problems)

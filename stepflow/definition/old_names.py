@@ -49,7 +49,6 @@ OLD_VERDICT_TYPES = {
     "stepFlow": "detect:graph",
     "stepMachine": "detect:graph",
     "composite": "meta:composite",
-    "custom": "meta:custom",
 }
 
 

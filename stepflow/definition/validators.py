@@ -64,7 +64,6 @@ MAPPED_ENTRIES = {
     VerdictType.DETECT_STRUCTURED: "closure.structured",
     VerdictType.DETECT_GRAPH: "closure.graph",
     VerdictType.META_COMPOSITE: "closure.composite",
-    VerdictType.META_CUSTOM: "closure.custom",
 }
 
 #: The edition of the retry prompt for any failure.

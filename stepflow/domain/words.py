@@ -70,7 +70,6 @@ class VerdictType(StrEnum):
     DETECT_STRUCTURED = "detect:structured"
     DETECT_GRAPH = "detect:graph"
     META_COMPOSITE = "meta:composite"
-    META_CUSTOM = "meta:custom"
 
 
 class Dialect(StrEnum):
@@ -222,7 +221,6 @@ class Allowance(StrEnum):
     """Actions that are forbidden unless the input `allow` names them."""
 
     SPEC_VIOLATIONS = "spec-violations"
-    CUSTOM_VERDICT = "custom-verdict"
 
 
 class BaseChecks(StrEnum):

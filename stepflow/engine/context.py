@@ -96,9 +96,8 @@ class FlowContext:
 
     def variables(self, step: Step) -> Variables:
         """Return the variables that the step's prompts can use now."""
-        verdict, facts = self.ports.verdict, self.facts
-        criteria = verdict.criteria if verdict else ""
-        return step_variables(self.agent, step, facts, self.state, facts.limits.iterations, criteria=criteria)
+        facts = self.facts
+        return step_variables(self.agent, step, facts, self.state, facts.limits.iterations)
 
     def current_rung(self, step: Step) -> Rung:
         """Return the step's current rung on its ladder of models. A run begins on the first rung and only climbs."""

@@ -27,7 +27,6 @@ from stepflow.engine.gate import (
     parse_object,
 )
 from stepflow.engine.prompt.render import PromptFailure, render_prompt
-from stepflow.ports import CustomVerdict
 
 
 def decide_by_check(conversation: Conversation, step: Step, check: StepCheck, answer: JsonObject | None) -> Decision:
@@ -196,7 +195,7 @@ def decide_by_verdict(context: FlowContext, step: Step, parsed: ParsedAnswer, te
         answer=parsed.answer,
         closure=closure,
     )
-    finished = explain_finish(context.agent.verdict, inputs, context.ports.verdict)
+    finished = explain_finish(context.agent.verdict, inputs)
     closing = step.validation.schema if step.validation else None
     if finished and not (closure and (parsed.errors or check_format(answer, closing))):
         return Decided(intent=Intent.CLOSING, reason=find_reason(answer) or finished)
@@ -206,7 +205,7 @@ def decide_by_verdict(context: FlowContext, step: Step, parsed: ParsedAnswer, te
     return Decided(intent=Intent.REPEAT, target=step.id, reason=reason)
 
 
-def explain_finish(verdict: AgentVerdict, inputs: VerdictInput, custom: CustomVerdict | None = None) -> str | None:
+def explain_finish(verdict: AgentVerdict, inputs: VerdictInput) -> str | None:
     """Say why the run is finished after this iteration; None if it continues."""
     match verdict.type:
         case VerdictType.POLL_STATE:
@@ -215,9 +214,6 @@ def explain_finish(verdict: AgentVerdict, inputs: VerdictInput, custom: CustomVe
             return _reach_count(inputs.iteration, inputs.limit, "iterations")
         case VerdictType.META_COMPOSITE:
             return _check_composite(verdict.config, inputs)
-        case VerdictType.META_CUSTOM:
-            finished = custom is not None and custom.is_finished(inputs.iteration, inputs.texts, inputs.answer)
-            return "the agent's own verdict says so" if finished else None
         case VerdictType.COUNT_CHECK | VerdictType.DETECT_KEYWORD | VerdictType.DETECT_STRUCTURED:
             return _check_condition(verdict.type, verdict.config, inputs)
         case VerdictType.DETECT_GRAPH:

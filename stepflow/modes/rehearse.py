@@ -289,7 +289,6 @@ def _demand_sound_agents(request: RunRequest, agents: Iterable[str]) -> None:
             agent,
             root=request.definition_root,
             allow_spec_violations=inputs.allow_spec_violations,
-            allow_custom_verdict=inputs.allow_custom_verdict,
         )
         if problem.severity is Severity.ERROR
     ]

@@ -46,7 +46,6 @@ def check_agents(
     root: Path,
     *,
     allow_spec_violations: bool = False,
-    allow_custom_verdict: bool = False,
     programs: Collection[str] | None = None,
     private: bool | None = None,
     strict: bool = False,
@@ -59,7 +58,6 @@ def check_agents(
         raise InputError(f"There is no agent under {root / '.agent'}.", hint=where_else(root))
     options = LoadOptions(
         allow_spec_violations=allow_spec_violations,
-        allow_custom_verdict=allow_custom_verdict,
         programs=programs,
         demand_checks=True,
         circumstances=Circumstances(private=private),

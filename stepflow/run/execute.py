@@ -241,7 +241,6 @@ def _make_ports(run: Run, tools: Tools, commands: Commands, toolbox: Toolbox | N
         schemas=prepared.schemas,
         journal=run.journal,
         clock=deadline.clock,
-        verdict=prepared.verdict,
         boundary_rules=ClosingRules(run, toolbox) if toolbox and not run.finish else None,
         cache=open_cache(prepared.model, toolbox, run.cancellation) if toolbox else None,
     )

@@ -3,13 +3,10 @@ repository around its issue: labels, similar issues, and issue forms."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from types import ModuleType
-from typing import Protocol, cast
 
 from stepflow.boundary.github_types import SimilarIssue
 from stepflow.definition.agent import check_arguments
@@ -24,13 +21,13 @@ from stepflow.domain.effect import AllowedEffect
 from stepflow.domain.json import JsonObject, JsonValue, value_at
 from stepflow.domain.run import Issue, IssueImage, Limits
 from stepflow.domain.text import Spent
-from stepflow.domain.words import BaseChecks, Permission, Provider, VerdictType
+from stepflow.domain.words import BaseChecks, Permission, Provider
 from stepflow.engine.prompt.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
 from stepflow.errors import BoundaryError, DefinitionError, InputError, Problem, Severity
 from stepflow.model.anthropic_model import AnthropicModel
 from stepflow.model.logins import ModelAccess, WorkloadIdentity, address_of
 from stepflow.model.scenario import RecordingModel, Scenario, ScriptedModel
-from stepflow.ports import Clock, Commands, CustomVerdict, Model, Schemas, Tools
+from stepflow.ports import Clock, Commands, Model, Schemas, Tools
 from stepflow.run.caps import check_caps
 from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.issue import (
@@ -206,7 +203,6 @@ class Prepared:
     images: tuple[IssueImage, ...] = ()
     #: Warnings.
     notes: tuple[str, ...] = ()
-    verdict: CustomVerdict | None = None
     #: The cost of other runs on the issue, as far as it could be seen; None if nobody looked.
     spent: Spent | None = None
     #: The run that is in the run folder; it is resumed unless it has a `problem`.
@@ -263,10 +259,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             context, images = read_images(request, subject.issue, context)
             context, subject = add_issue_context(request, agent, subject, context)
         warnings = check_readiness(request, agent)
-        # Load the agent's own code only after the actor's permission was checked.
-        verdict, recording = open_verdict(agent, args), None
-        if verdict and resumed_run:
-            resumed_run.feed(verdict)
+        recording = None
         if inputs.record:
             recording = RecordingModel(model, params=args, issue=subject.issue, root=str(request.root), before=before)
         network = (f"[Network] {note}" for note in request.proxy_config.notes)
@@ -281,7 +274,6 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             model=recording or model,
             recording=recording,
             limits=inputs.run_limits(agent, now=now, spent=subject.spent or (Spent() if resumed_run else None)),
-            verdict=verdict,
             spent=subject.spent,
             resources=opened.pop_all(),
             previous=previous,
@@ -321,7 +313,6 @@ def load_requested(request: RunRequest) -> AgentDefinition:
         name,
         root=request.definition_root,
         allow_spec_violations=inputs.allow_spec_violations,
-        allow_custom_verdict=inputs.allow_custom_verdict,
         checks=inputs.checks,
         proof=NewCheck(name=PROOF, command=inputs.prove.command, proof=inputs.prove.settings) if inputs.prove else None,
         circumstances=circumstances_of(request),
@@ -385,74 +376,6 @@ def unset_variables(request: RunRequest) -> tuple[str, ...]:
     """Return a warning for each variable in `pass-env` that is not set."""
     unset = (name for name in request.inputs.pass_env if name not in request.environment)
     return tuple(f"pass-env: {name} is not set, so the tools will not see it." for name in unset)
-
-
-class Handler(Protocol):
-    """What the agent's `build(definition, args)` returns. It may also have a string `criteria` for the prompts."""
-
-    def feed(self, iteration: int, texts: tuple[str, ...], answer: JsonObject | None) -> None:
-        """Process one iteration: its number, all texts of the model, and the answer object if there is one."""
-        ...
-
-    def is_finished(self) -> bool:
-        """Return whether the work is done."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnVerdict:
-    """Implements the port `CustomVerdict` with a handler; an exception in the handler ends the run with its message."""
-
-    path: str
-    handler: Handler
-
-    @property
-    def criteria(self) -> str:
-        """The handler's own sentence for the prompts; empty without one."""
-        text = getattr(self.handler, "criteria", "")
-        return text if isinstance(text, str) else ""
-
-    def is_finished(self, iteration: int, texts: tuple[str, ...], answer: JsonObject | None) -> bool:
-        """Pass one iteration to the handler, then ask whether it is finished."""
-        with _author_errors(self.path, f"in iteration {iteration}"):
-            self.handler.feed(iteration, texts, answer)
-            return bool(self.handler.is_finished())
-
-
-def open_verdict(agent: AgentDefinition, args: JsonObject) -> OwnVerdict | None:
-    """Load the agent's own verdict; None for other verdict types."""
-    if agent.verdict.type is not VerdictType.META_CUSTOM:
-        return None
-    path, source = str(agent.verdict.config.get("handlerPath")), agent.verdict.handler
-    with _author_errors(path, "while it was loaded"):
-        if source is None:
-            module = importlib.import_module(path)
-        else:
-            # Run the text that was read when the agent was loaded, not what is on disk now.
-            module = ModuleType("stepflow_own_verdict")
-            exec(compile(source.text, source.file, "exec"), module.__dict__)  # noqa: S102 - the author's code, asked for by name
-        build = getattr(module, "build", None)
-        handler = build(agent, dict(args)) if callable(build) else None
-    missing = (f"`{name}`" for name in ("feed", "is_finished") if not callable(getattr(handler, name, None)))
-    if lacking := " and ".join(missing):
-        raise DefinitionError(
-            f'The verdict\'s handler "{path}" gives no `build(definition, args)` whose result has {lacking}.',
-            hint="Define `build`; it returns an object with feed(iteration, texts, answer) and is_finished().",
-        )
-    return OwnVerdict(path=path, handler=cast("Handler", handler))
-
-
-@contextmanager
-def _author_errors(path: str, when: str) -> Iterator[None]:
-    """Turn any exception in the author's code into a `DefinitionError`, so that it is not reported as a bug of
-    stepflow."""
-    try:
-        yield
-    except Exception as exc:
-        raise DefinitionError(
-            f'The verdict\'s handler "{path}" failed {when}: {type(exc).__name__}: {exc}.',
-            hint="Fix the handler, or use another verdict type.",
-        ) from exc
 
 
 def open_anthropic(request: RunRequest) -> AnthropicModel:

@@ -21,7 +21,6 @@ from stepflow.domain.run import ImagesRead, IssueImage
 from stepflow.domain.words import Outcome, StructuredOutput
 from stepflow.engine.resumption import StoppedFlow, fold_stopped
 from stepflow.model.scenario import Scenario, played_out
-from stepflow.ports import CustomVerdict
 
 JOURNAL = "journal.jsonl"
 
@@ -191,23 +190,6 @@ class PreviousRun:
                 case _:
                     pass
         return tuple(turns)
-
-    def feed(self, verdict: CustomVerdict) -> None:
-        """Feed the agent's own verdict the same iterations again: each one that ended with an answer."""
-        iteration, texts = 0, list[str]()
-        for event in self.events[: self.flow.folded]:
-            match event:
-                case events.IterationStarted():
-                    iteration, texts = event.iteration, []
-                case ModelTurn():
-                    if text := event.text:
-                        texts.append(text)
-                case events.CommandRan():
-                    texts = [event.stdout]
-                case events.StepAnswered():
-                    verdict.is_finished(iteration, tuple(texts), event.answer or None)
-                case _:
-                    pass
 
 
 def _up_to(name: str, names: list[str]) -> list[str]:

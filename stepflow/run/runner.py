@@ -31,7 +31,7 @@ from stepflow.run.clock import Cancellation, RehearsalClock, SystemClock
 from stepflow.run.ending import Ending, collect_run, report_error
 from stepflow.run.execute import drive_run
 from stepflow.run.finish import Run
-from stepflow.run.prepare import LoadedSchemas, Prepared, open_verdict, run_arguments
+from stepflow.run.prepare import LoadedSchemas, Prepared, run_arguments
 from stepflow.run.readiness import check_readiness
 from stepflow.run.request import RunRequest, narrow_network
 from stepflow.run.start.input_maps import ModelInput
@@ -162,7 +162,6 @@ class StepFlowRunner:
             model=self.model,
             limits=replace(limits, iterations=agent.cap(limits.iterations)),
             context=sanitize(context_text.strip(), "context_text"),
-            verdict=open_verdict(agent, args),
             schemas=self.schemas or LoadedSchemas(),
             tools=self.tools,
             commands=self.commands,

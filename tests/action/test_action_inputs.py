@@ -303,18 +303,12 @@ def test_files_of_the_runner_that_cannot_be_written_are_only_a_warning(world: Wo
     assert len([line for line in warnings if "/nowhere/" in line]) == 2
 
 
-@pytest.mark.parametrize(
-    ("inputs", "outcome"), [({"allow": "custom-verdict"}, "completed"), ({}, "invalid_definition")]
-)
-def test_an_agents_own_verdict_is_loaded_only_where_the_workflow_allows_it(
-    world: World, inputs: dict[str, str], outcome: str
-) -> None:
-    own = "class Never:\n    criteria = 'Never.'\n    def feed(self, *given): ...\n"
-    own += "    def is_finished(self): return False\ndef build(definition, args): return Never()\n"
-    (world.checkout / ".agent" / "fixer" / "own.py").write_text(own)
+def test_an_agent_with_a_verdict_of_its_own_code_is_refused_and_the_code_never_runs(world: World) -> None:
+    (world.checkout / ".agent" / "fixer" / "own.py").write_text("raise RuntimeError('the code was loaded')\n")
     git("add", "--all", cwd=world.checkout)
     verdict = {"type": "meta:custom", "config": {"handlerPath": "own.py"}}
     world.edit("agent.json", lambda it: it["runner"].update(verdict=verdict))
-    done = world.run(solve(), **inputs)
-    assert done.outputs["outcome"] == outcome, done.log
-    assert inputs or "allow: custom-verdict" in done.log
+    done = world.run(solve())
+    assert done.outputs["outcome"] == "invalid_definition", done.log
+    assert "Let a validator of the closing step run that code" in done.log
+    assert "the code was loaded" not in done.log

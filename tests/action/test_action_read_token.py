@@ -14,7 +14,7 @@ import yaml
 from stepflow.boundary.own_texts import Marker, mark_comment
 from tests.action.follow_up_world import commented as commented_there
 from tests.action.follow_up_world import follow_up, improve, reviewed
-from tests.checkout import Invocation, git
+from tests.checkout import Invocation
 from tests.docs.page import USE_PAGE, around_action, named_block
 from tests.servers.messages_api import Reply
 from tests.world import BRANCH, READ_TOKEN, TOKEN, World, by_owner, label_event, solve, understood
@@ -295,18 +295,6 @@ def without_issue(agent: dict[str, Any]) -> None:
     """No step uses the issue's number any more."""
     for step in agent["steps"].values():
         step.pop("uvVariables", None)
-
-
-def test_an_agents_own_verdict_is_not_loaded_for_somebody_without_write_access(reading: World) -> None:
-    (reading.checkout / ".agent" / "fixer" / "own.py").write_text("raise RuntimeError('the code was loaded')\n")
-    git("add", "--all", cwd=reading.checkout)
-    verdict = {"type": "meta:custom", "config": {"handlerPath": "own.py"}}
-    reading.edit("agent.json", lambda it: it["runner"].update(verdict=verdict))
-    assert "the code was loaded" in reading.run(solve(), allow="custom-verdict").log
-    reading.github.state.permissions["bob"] = "triage"
-    done = reading.run(solve(), allow="custom-verdict")
-    assert done.outputs["outcome"] == "refused", done.log
-    assert "the code was loaded" not in done.log
 
 
 #: How a private member is called, and by which event.

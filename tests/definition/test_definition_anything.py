@@ -116,7 +116,7 @@ def test_a_mutated_agent_gives_a_definition_or_problems(
     mutated = DOCUMENTS[document]
     for value in values:
         mutated = mutate(mutated, value, pick)
-    options = {"allow_spec_violations": True, "allow_custom_verdict": True}
+    options = {"allow_spec_violations": True}
     assert_loads_or_reports(agents[agent], file, json.dumps(mutated, indent=1), **options)
 
 

@@ -64,7 +64,7 @@ def test_the_wrong_example_of_a_rule_breaks_it_and_the_right_one_does_not(rule: 
 
 
 #: Right stands in another place than wrong, and mends it without taking it away.
-ADDS = {"SF306", "SF330", "SF502", "SF503", "SF507"}
+ADDS = {"SF206", "SF306", "SF330", "SF502", "SF503", "SF507"}
 
 
 def test_every_code_has_a_reason_and_both_examples_and_there_is_no_other() -> None:

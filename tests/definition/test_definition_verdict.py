@@ -1,4 +1,4 @@
-"""All eight verdict types and the names they had before."""
+"""All verdict types and the names they had before."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ GOOD: dict[str, JsonObject] = {
             {"type": "keywordSignal", "config": {"verdictKeyword": "X"}},
         ],
     },
-    "meta:custom": {"handlerPath": "own.verdict"},
 }
 
 
@@ -41,7 +40,7 @@ def repository(tmp_path: Path, verdict: JsonObject) -> Path:
 @pytest.mark.parametrize("kind", GOOD)
 def test_every_type_loads_with_its_config(kind: str, tmp_path: Path) -> None:
     root = repository(tmp_path, {"type": kind, "config": GOOD[kind]})
-    agent = load_agent("demo", root=root, allow_custom_verdict=True)
+    agent = load_agent("demo", root=root)
     assert agent.verdict.type == kind
     assert agent.verdict.limits.iterations == GOOD[kind].get("maxIterations", 10)
     assert {problem.code for problem in agent.problems} <= {"SF110"}
@@ -63,7 +62,7 @@ def test_the_check_dialect_runs_at_most_100_steps_and_fewer_when_told(
 @pytest.mark.parametrize(("old", "new"), OLD_VERDICT_TYPES.items())
 def test_every_old_name_is_read_as_the_new_one(old: str, new: str, tmp_path: Path) -> None:
     root = repository(tmp_path, {"type": old, "config": GOOD[new]})
-    agent = load_agent("demo", root=root, allow_custom_verdict=True)
+    agent = load_agent("demo", root=root)
     assert agent.verdict.type == new
     assert "SF110" in {problem.code for problem in agent.problems}
 
@@ -71,7 +70,7 @@ def test_every_old_name_is_read_as_the_new_one(old: str, new: str, tmp_path: Pat
 @pytest.mark.parametrize("kind", [kind for kind in GOOD if kind not in ("poll:state", "detect:graph")])
 def test_a_type_without_its_config_is_refused(kind: str, tmp_path: Path) -> None:
     root = repository(tmp_path, {"type": kind})
-    problems = validate_agent("demo", root=root, allow_custom_verdict=True)
+    problems = validate_agent("demo", root=root)
     assert {problem.code for problem in problems} == {"SF204"}
 
 

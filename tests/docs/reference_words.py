@@ -17,7 +17,6 @@ VERDICTS = {
     VerdictType.DETECT_STRUCTURED: "The signal is in an answer, with its fields.",
     VerdictType.DETECT_GRAPH: "The graph decides. The registry must have gates or checks.",
     VerdictType.META_COMPOSITE: "All of the conditions (`and`), any (`or`), or the first that is met (`first`).",
-    VerdictType.META_CUSTOM: "Code of the agent decides. Only with `allow: custom-verdict`.",
 }
 
 #: What a group of extractors looks for.

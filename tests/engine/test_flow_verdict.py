@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stepflow.domain.agent.agent_settings import StepCommand
-from stepflow.domain.agent.definition import AgentDefinition, AgentVerdict, SourceText, Step, StepPrompt
+from stepflow.domain.agent.definition import AgentDefinition, AgentVerdict, Step
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.event import Routed, UserMessage, ValidatorRan
 from stepflow.domain.run import Limits
@@ -87,25 +87,3 @@ def test_a_command_step_can_be_what_a_verdict_waits_for() -> None:
     table = TableCommands(table={"check": [CommandResult(exit_code=0, stdout='{"signal": "ready"}')]})
     result, ports = play(agent, [says("worked")], commands=table)
     assert (result.outcome, steps_of(ports)) == (Outcome.COMPLETED, ["a", "end"])
-
-
-class Second:
-    """A verdict of an agent's own, which is content with the second answer."""
-
-    criteria = "Two answers are enough."
-
-    def __init__(self) -> None:
-        self.fed: list[tuple[int, tuple[str, ...]]] = []
-
-    def is_finished(self, iteration: int, texts: tuple[str, ...], _answer: dict | None) -> bool:
-        self.fed.append((iteration, texts))
-        return len(self.fed) == 2
-
-
-def test_an_agents_own_verdict_decides_and_its_sentence_stands_in_the_prompts() -> None:
-    prompt = StepPrompt(source=SourceText(text="{uv-verdict_criteria}", file="prompts/a.md"))
-    agent = judged_agent(VerdictType.META_CUSTOM, free_step("a", prompt=prompt))
-    own = Second()
-    result, ports = play(agent, [says("one"), says("two")], verdict=own)
-    assert (result.outcome, own.fed) == (Outcome.COMPLETED, [(1, ("one",)), (2, ("two",))])
-    assert ports.model.requests[0].messages[0].content[0]["text"] == "Two answers are enough."

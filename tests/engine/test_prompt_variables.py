@@ -90,7 +90,6 @@ VERDICTS = [
     (VerdictType.DETECT_STRUCTURED, {**SIGNAL, "requiredFields": {"ok": True}}),
     (VerdictType.DETECT_STRUCTURED, SIGNAL),
     (VerdictType.DETECT_GRAPH, {}),
-    (VerdictType.META_CUSTOM, {}),
     (VerdictType.META_COMPOSITE, {"operator": "or", "conditions": [FIVE, STOP, TWICE]}),
     (VerdictType.META_COMPOSITE, {"operator": "first", "conditions": ["x", {"type": "odd"}]}),
     (VerdictType.META_COMPOSITE, {}),
@@ -114,11 +113,6 @@ def test_the_verdict_criteria_say_when_the_work_is_done():
     agents += [make_agent(verdict=VerdictType.POLL_STATE, github=github) for github in POLLED]
     criteria = [f"{agent.verdict.type}: {variables_of(agent=agent).texts['verdict_criteria']}\n" for agent in agents]
     assert_golden("engine/verdict-criteria.txt", "".join(criteria))
-
-
-def test_a_custom_handler_says_its_criteria_itself():
-    agent = make_agent(verdict=VerdictType.META_CUSTOM)
-    assert variables_of(agent=agent, criteria="Done when green.").texts["completion_criteria"] == "Done when green."
 
 
 def test_a_very_long_value_is_cut_with_a_mark():

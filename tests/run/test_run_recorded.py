@@ -1,4 +1,4 @@
-"""What a journal says of the run that wrote it: its snapshots, its place in a scenario, what a verdict was told."""
+"""What a journal says of the run that wrote it: its snapshots and its place in a scenario."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from stepflow.domain.event import (
     RunStarted,
     SnapshotFailed,
     SnapshotTaken,
-    StepAnswered,
     ToolStarted,
 )
-from stepflow.domain.words import Intent, Outcome, Stage, StepKind
+from stepflow.domain.words import Outcome, Stage, StepKind
 from stepflow.model.scenario import Scenario, ScriptedError, Turn
 from stepflow.run.recorded import PreviousRun, RunSnapshots
 from stepflow.run.resume import implausible
@@ -105,29 +104,6 @@ ERROR, TEXT = Turn(error=ScriptedError(status=401)), Turn(text="x")
 )
 def test_a_scenario_goes_on_after_the_turns_that_were_played(events, scenario, position) -> None:
     assert PreviousRun(events=events).position(scenario) == position
-
-
-class HeardVerdict:
-    """Remembers what it was told."""
-
-    criteria = ""
-
-    def __init__(self) -> None:
-        self.told: list[tuple] = []
-
-    def is_finished(self, *told: object) -> bool:
-        self.told.append(told)
-        return False
-
-
-def test_a_verdict_gets_each_iteration_that_ended_with_an_answer() -> None:
-    answered = StepAnswered(step_id="a", answer={"x": 1}, intent=Intent.NEXT, target=None, reason="")
-    nothing = StepAnswered(step_id="a", answer={}, intent=Intent.NEXT, target=None, reason="")
-    first = (begins("a"), turned("one"), turned(""), turned("two"), answered)
-    events = (STARTED, *first, begins("a", 2), turned("three"), nothing, begins("a", 3), turned("four"))
-    verdict = HeardVerdict()
-    PreviousRun(events=events).feed(verdict)
-    assert verdict.told == [(1, ("one", "two"), {"x": 1}), (2, ("three",), None)]
 
 
 @pytest.mark.parametrize("event", [LOST, RENEWED])

@@ -241,8 +241,6 @@ class AgentVerdict:
     limits: Limits
     #: As written, with old names replaced by new ones.
     config: JsonObject = field(default_factory=dict)
-    #: The code of `meta:custom` as loaded, if it is a file of the agent.
-    handler: SourceText | None = None
 
 
 DEFAULT_MODEL = "opus"

@@ -43,15 +43,10 @@ class Variables:
         return {"uv": values, **values}
 
 
-def step_variables(
-    agent: AgentDefinition, step: Step, facts: RunFacts, state: RunState, limit: int, *, criteria: str = ""
-) -> Variables:
-    """Return the variables of `step` in the iteration of `state`. `limit` is the run's iteration limit.
-
-    `criteria` is the sentence of a custom verdict's handler, if it has one.
-    """
+def step_variables(agent: AgentDefinition, step: Step, facts: RunFacts, state: RunState, limit: int) -> Variables:
+    """Return the variables of `step` in the iteration of `state`. `limit` is the run's iteration limit."""
     inputs = step.prompt.inputs if step.prompt else ()
-    verdict = describe_verdict(agent, limit, criteria=criteria)
+    verdict = describe_verdict(agent, limit)
     now = _Now(agent=agent, step=step, facts=facts, state=state, limit=limit, verdict=verdict)
     readers = {**_RUN_VARIABLES, **_VERDICT_VARIABLES.get(agent.verdict.type, {})}
     layers = (
@@ -199,8 +194,8 @@ OPERATORS = {
 }
 
 
-def describe_verdict(agent: AgentDefinition, limit: int, *, criteria: str = "") -> str:
-    """Say when the work is finished. `criteria` is the sentence of a custom verdict's handler."""
+def describe_verdict(agent: AgentDefinition, limit: int) -> str:
+    """Say when the work is finished."""
     config = agent.verdict.config
     match agent.verdict.type:
         case VerdictType.POLL_STATE:
@@ -213,8 +208,6 @@ def describe_verdict(agent: AgentDefinition, limit: int, *, criteria: str = "") 
             return "The work is done when a closing step answers `closing` and all its validators pass."
         case VerdictType.META_COMPOSITE:
             return _describe_composite(config)
-        case VerdictType.META_CUSTOM:
-            return criteria or "The agent's own completion handler decides when the work is done."
         case VerdictType.DETECT_KEYWORD | VerdictType.DETECT_STRUCTURED as simple:
             return f"The work is done when {_describe_condition(simple, config)}."
         case other:

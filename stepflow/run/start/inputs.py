@@ -214,8 +214,7 @@ class Inputs(BaseModel):
     """YAML map of the secrets that headers of remote MCP servers refer to as `${NAME}`; the sandbox sees none."""
     allow: Allowances = ()
     """What needs explicit permission, comma-separated: `spec-violations` lets steps fall back to an intent when an
-    answer has none (`failFast` false in a gate; for debugging), `custom-verdict` lets the agent's own code decide when
-    it is done (verdict type `meta:custom`)."""
+    answer has none (`failFast` false in a gate; for debugging)."""
     # run
     base_checks: BaseChecks = BaseChecks.TELL
     """What to do when validators fail before the first call of the model: `tell` reports them to the model and to
@@ -293,11 +292,6 @@ class Inputs(BaseModel):
     def allow_spec_violations(self) -> bool:
         """Whether steps may fall back to an intent."""
         return Allowance.SPEC_VIOLATIONS in self.allow
-
-    @property
-    def allow_custom_verdict(self) -> bool:
-        """Whether the agent's own code may decide when its flow is done."""
-        return Allowance.CUSTOM_VERDICT in self.allow
 
     def options(self) -> JsonObject:
         """Return all options except secrets and `many-issues`, as JSON for the journal."""

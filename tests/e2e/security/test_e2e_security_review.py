@@ -63,7 +63,7 @@ def attack(hostile: str) -> dict[str, str | bytes | Path | None]:
     return {
         ".agent/review/agent.json": json.dumps(agent),
         ".agent/review/prompts/system.md": OBEY,
-        ".agent/config.json": json.dumps({"allow": ["custom-verdict"]}),
+        ".agent/config.json": json.dumps({"allow": ["spec-violations"]}),
         "AGENTS.md": OBEY,
         "CLAUDE.md": OBEY,
         ".github/workflows/stepflow.yml": f"on: pull_request_target\njobs: {{}} # {OBEY}\n",
