@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 
 from stepflow.domain.checkout import TreeState
-from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
-from stepflow.ports import Checks, CheckTree, Commands, Model
+from stepflow.ports import Checks, CheckTree, Commands
 from stepflow.run.clock import TimelyCommands
 from stepflow.run.finish import Run
 from stepflow.run.proof import ProvingCommands
@@ -31,16 +29,3 @@ def checks_in_trees(trees: CheckTrees, run: Run) -> Checks:
 def checks_by_commands(commands: Commands) -> Checks:
     """Return checks that run as any other command, on files that are the caller's concern."""
     return lambda: nullcontext(CheckedFiles(closing=TreeState(), run=commands.run_command))
-
-
-@dataclass(frozen=True, kw_only=True)
-class PreparingModel:
-    """Implements the port `Model`. While it answers, the check tree is made ready for the next closing."""
-
-    model: Model
-    trees: CheckTrees
-
-    def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
-        """Ask once."""
-        self.trees.prepare()
-        return self.model.ask(request)

@@ -211,13 +211,15 @@ class Cancellation:
 
 @dataclass(frozen=True)
 class InterruptibleModel:
-    """Implements the port `Model`."""
+    """Implements the port `Model`. While it answers, what `meanwhile` begins goes on."""
 
     model: Model
     cancellation: Cancellation
+    meanwhile: Callable[[], None]
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """Ask once; raises `RunCancelled` when a signal comes."""
+        self.meanwhile()
         with activity("the model answers"), self.cancellation.waiting():
             return self.model.ask(request)
 

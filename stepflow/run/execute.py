@@ -26,7 +26,7 @@ from stepflow.journal import Fanout, JournalFile
 from stepflow.model.anthropic_model import AnthropicModel
 from stepflow.model.scenario import RecordingModel
 from stepflow.ports import Clock, Commands, Journal, Model, Ports, Tools
-from stepflow.run.checks import PreparingModel, checks_by_commands, checks_in_trees
+from stepflow.run.checks import checks_by_commands, checks_in_trees
 from stepflow.run.clock import Cancellation, InterruptibleModel, TimelyCommands, TimelyTools
 from stepflow.run.closing import ClosingRules, try_suggestions
 from stepflow.run.ending import Ending, ending_of, is_bug, make_folder, remove_reports, write_reports
@@ -86,8 +86,7 @@ def _work_outside(run: Run, tools: Tools, commands: Commands) -> FlowResult:
     run.journal.append(started)
     if removal := removal_event(run.prepared.context):
         run.journal.append(removal)
-    ports = _ports_of_flow(run, _make_ports(run, tools, commands))
-    result = run_flow(run.prepared.agent, run.facts, ports, fold([started]))
+    result = run_flow(run.prepared.agent, run.facts, _make_ports(run, tools, commands), fold([started]))
     tools.end_step()
     return result
 
@@ -115,10 +114,10 @@ def _work_in_sandbox(run: Run) -> tuple[Run, FlowResult]:
                     hint="Commit or stash them, leave out --in-place so that the run works without them, or add "
                     "--allow-dirty.",
                 )
-        ports, snapshotter = _set_up(run, toolbox, tools, tree, opened)
+        ports = _set_up(run, toolbox, tools, tree, opened)
         state = _check_base(run, state, ports)
         iteration = resumed_run.flow.iteration if resumed_run else ()
-        result = run_flow(run.prepared.agent, run.facts, _ports_of_flow(run, ports, snapshotter), state, iteration)
+        result = run_flow(run.prepared.agent, run.facts, ports, state, iteration)
         work = collect_work(run, toolbox, result.closing)
     return replace(run, work=work), result
 
@@ -171,15 +170,13 @@ def _first_names(names: Sequence[str]) -> Sequence[str]:
     return names[: next(fitting, 1)]
 
 
-def _set_up(
-    run: Run, toolbox: Toolbox, tools: Tools, tree: TreeState, opened: ExitStack
-) -> tuple[Ports, Snapshotter | None]:
+def _set_up(run: Run, toolbox: Toolbox, tools: Tools, tree: TreeState, opened: ExitStack) -> Ports:
     """Set up the workspace, which is still this `tree`, and take its first snapshots; a resumed run restores its last
-    one. Returns the ports, and the snapshotter, which is None for a caller's run, since that cannot be resumed. What is
-    `opened` is closed at the end of the run."""
+    one. Returns the flow's ports. What is `opened` is closed at the end of the run."""
     request, resumed_run, base_commit = run.request, run.resumed_run, run.facts.base_commit
     recorded = resumed_run.snapshots if resumed_run else RunSnapshots()
     snapshots = Snapshots(toolbox, request.folder, base=base_commit, secrets=request.secrets(), redact=request.redactor)
+    # A caller's run cannot be resumed.
     snapshotter = None if run.finish else Snapshotter(snapshots, run.journal)
     # Whether the workspace is still the tree of the run's start, as in a new job that resumes the run of another.
     is_start = resumed_run is not None and tree.commit == base_commit and not tree.uncommitted
@@ -190,18 +187,19 @@ def _set_up(
     if request.inputs.setup and not resumed_run:
         _warn_of_uncommitted("After setup", toolbox.tree(), run.journal)
     # Checks stand on the tree from before any tool ran.
-    ports = _with_checks(run, _make_ports(run, tools, toolbox, toolbox), toolbox, opened)
+    trees = _open_check_trees(run, toolbox, opened)
     if snapshotter:
         snapshotter.after_setup(recorded)
-    return ports, snapshotter
+    ports = _make_ports(run, tools, toolbox, toolbox=toolbox, trees=trees)
+    return _with_snapshots(ports, snapshotter) if snapshotter else ports
 
 
-def _with_checks(run: Run, ports: Ports, toolbox: Toolbox, opened: ExitStack) -> Ports:
+def _open_check_trees(run: Run, toolbox: Toolbox, opened: ExitStack) -> CheckTrees | None:
     """Let the checks run in a tree of their own if the agent has any, the caller does not run them, and there is a
-    commit: from a folder without one nothing can be pushed."""
+    commit: from a folder without one nothing can be pushed. None otherwise."""
     prepared, request, base = run.prepared, run.request, run.facts.base_commit
     if prepared.commands or not (prepared.agent.validators and base):
-        return ports
+        return None
     trees = CheckTrees(
         toolbox,
         request.base_repository,
@@ -215,8 +213,7 @@ def _with_checks(run: Run, ports: Ports, toolbox: Toolbox, opened: ExitStack) ->
     opened.enter_context(trees)
     if trees.too_large:
         run.note("warning", f"[Checks] {describe_too_large(trees.too_large)}")
-    model = PreparingModel(model=ports.model, trees=trees)
-    return replace(ports, checks=checks_in_trees(trees, run), model=model)
+    return trees
 
 
 def _setup_of_checks(run: Run) -> Callable[[Commands], CommandResult] | None:
@@ -227,17 +224,19 @@ def _setup_of_checks(run: Run) -> Callable[[Commands], CommandResult] | None:
     return lambda commands: TimelyCommands(commands=commands, deadline=run.deadline, redact=redact).run_command(command)
 
 
-def _make_ports(run: Run, tools: Tools, commands: Commands, toolbox: Toolbox | None = None) -> Ports:
+def _make_ports(
+    run: Run, tools: Tools, commands: Commands, *, toolbox: Toolbox | None = None, trees: CheckTrees | None = None
+) -> Ports:
     """Make the flow's ports. Tools and commands of the caller take precedence over the sandbox's."""
     prepared, deadline = run.prepared, run.deadline
     commands = TimelyCommands(commands=prepared.commands or commands, deadline=deadline, redact=run.request.redactor)
     return Ports(
-        model=prepared.model,
+        model=InterruptibleModel(prepared.model, run.cancellation, meanwhile=trees.prepare if trees else lambda: None),
         tools=TimelyTools(
             tools=prepared.tools or tools, deadline=deadline, default_timeout=ToolboxOptions.bash_timeout
         ),
         commands=commands,
-        checks=checks_by_commands(commands),
+        checks=checks_in_trees(trees, run) if trees else checks_by_commands(commands),
         schemas=prepared.schemas,
         journal=run.journal,
         clock=deadline.clock,
@@ -246,12 +245,9 @@ def _make_ports(run: Run, tools: Tools, commands: Commands, toolbox: Toolbox | N
     )
 
 
-def _ports_of_flow(run: Run, ports: Ports, snapshotter: Snapshotter | None = None) -> Ports:
-    """Wrap the ports so that every change is snapshotted and signals interrupt the model."""
-    if snapshotter:
-        snapshotting = SnapshottingPorts(ports=ports, snapshotter=snapshotter)
-        ports = replace(ports, journal=snapshotting, tools=snapshotting, commands=snapshotting)
-    return replace(ports, model=InterruptibleModel(ports.model, run.cancellation))
+def _with_snapshots(ports: Ports, snapshotter: Snapshotter) -> Ports:
+    snapshotting = SnapshottingPorts(ports=ports, snapshotter=snapshotter)
+    return replace(ports, journal=snapshotting, tools=snapshotting, commands=snapshotting)
 
 
 def _check_base(run: Run, state: RunState, ports: Ports) -> RunState:
