@@ -121,23 +121,24 @@ class BaseChecked(BaseCheck):
 
 @dataclass(frozen=True, kw_only=True)
 class ValidatorRan:
-    """A validator ran at a closing. `action` is the response to a failure, None if the validator passed. `warnings` say
-    which files that it depends on were changed since the run began."""
+    """A validator ran at a closing. `action` is the response to a failure, None if the validator passed.
+    `warnings` say which files that it depends on were changed since the run began."""
 
+    # A report publishes neither `entry`, `max_attempts` nor `recoverable`, so one that is read back has the defaults.
     iteration: int
-    entry: str
+    entry: str = ""
     name: str
     passed: bool
     exit_code: int
     pattern: str
     attempt: int
-    max_attempts: int
+    max_attempts: int = 0
     action: FailureAction | None
-    recoverable: bool
+    recoverable: bool = True
     seconds: float
     output_tail: str
     command: str = ""
-    warnings: list[str] = field(default_factory=list)
+    warnings: tuple[str, ...] = ()
     proof: Proof | None = None
     event: Literal["validator_ran"] = "validator_ran"
 

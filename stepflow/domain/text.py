@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
@@ -170,17 +170,9 @@ class RemovedPiece:
 class TextRemoved:
     """Text that people cannot see was withheld from the model. `pieces` are the first of `count`, truncated."""
 
-    count: int
-    pieces: list[RemovedPiece] = field(default_factory=list)
-    event: Literal["text_removed"] = "text_removed"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RemovedText:
-    """The number of removed pieces, and the first of them, each truncated."""
-
     count: int = 0
     pieces: tuple[RemovedPiece, ...] = ()
+    event: Literal["text_removed"] = "text_removed"
 
 
 def count_kinds(pieces: tuple[RemovedPiece, ...]) -> str:

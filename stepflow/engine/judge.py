@@ -301,7 +301,7 @@ def _build_event(run: ConditionRun, command: str, iteration: int, action: Failur
         action=action,
         recoverable=action is None or not _is_final(run),
         seconds=result.seconds,
-        warnings=list(run.warnings),
+        warnings=run.warnings,
         output_tail=output_tail(result),
         proof=result.proof,
     )

@@ -14,8 +14,9 @@ import yaml
 from stepflow.definition.folder import FileRefused, Why, find_agents, read_below, where_else
 from stepflow.definition.loading import validate_agent
 from stepflow.domain.activity import activity
+from stepflow.domain.checkout import BaseCheck
 from stepflow.domain.effect import ApprovalAnswered
-from stepflow.domain.event import BaseChecked, Entry, ValidatorRan
+from stepflow.domain.event import Entry, ValidatorRan
 from stepflow.domain.reports.report import OUTCOME, Mismatch, Rehearsal, Rehearsed, Row, RunReport
 from stepflow.domain.text import count, telling_line
 from stepflow.domain.words import Outcome, Provider
@@ -57,13 +58,13 @@ LINE_BREAK_AT_END = "⏎"
 CONTEXT = 2
 
 
-def came_of(report: RunReport, ran: Iterable[ValidatorRan], files: Mapping[str, str | None]) -> Expect:
+def came_of(report: RunReport, files: Mapping[str, str | None]) -> Expect:
     """Return everything that `expect` can contain, with the actual values of this run."""
     return Expect(
         outcome=report.outcome,
         steps=tuple(line.step_id for line in report.history),
         effects=tuple(effect.kind for effect in report.effects),
-        validators=validator_results(ran),
+        validators=validator_results(report.validators),
         files=dict(files),
     )
 
@@ -351,19 +352,15 @@ class Played:
 def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellation) -> Played:
     """Play a scenario. An error that prevents the run from starting is also an outcome, which a scenario may expect."""
     clock, terminal = RehearsalClock(), TerminalLog()
-    begun, log, ran, red_before = clock.now(), list[str](), list[ValidatorRan](), dict[str, BaseChecked]()
-    expect: Expect | None = None
+    begun, log, expect = clock.now(), list[str](), None
+    report: RunReport | None = None
     text, run_folder = "", ""
     notes = list[str]()
 
     def listen(entry: Entry) -> None:
-        """Keep what the report of the run does not contain: the log, and each validator's result in full."""
+        """Keep what the report of the run does not contain: the log, and the approvals."""
         log.extend(terminal.render(entry))
-        if isinstance(entry.event, ValidatorRan):
-            ran.append(entry.event)
-        elif isinstance(entry.event, BaseChecked) and not entry.event.passed:
-            red_before[entry.event.name] = entry.event
-        elif isinstance(entry.event, ApprovalAnswered):
+        if isinstance(entry.event, ApprovalAnswered):
             notes.append(f'the approval before step "{entry.event.step_id}" was granted')
 
     try:
@@ -377,7 +374,7 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
         texts = read_files(request.root, (expect.files if expect else None) or ())
         redactor = prepared.request.redactor
         files = {path: None if content is None else redactor(content) for path, content in texts.items()}
-        came, reason = came_of(report, ran, files), report.explanation
+        came, reason = came_of(report, files), report.explanation
         run_folder = report.host_run_folder or report.run_folder
         if left := prepared.model.leftover if isinstance(prepared.model, ScriptedModel) else 0:
             notes.append(f"{count(left, 'turn')} of the scenario {'was' if left == 1 else 'were'} not played")
@@ -385,6 +382,7 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
         came = Expect(outcome=outcome_of(error))
         reason = request.redactor(str(error).replace(f"{request.root}/", ""))
     expected_red = expect is not None and expect.outcome is Outcome.BASE_FAILED
+    red_before = {check.name: check for check in report.base_checks if not check.passed} if report else {}
     skipped = describe_red(red_before.values()) if came.outcome is Outcome.BASE_FAILED and not expected_red else ""
     rehearsed = Rehearsed(
         agent=listed.agent,
@@ -400,12 +398,12 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
         skipped=skipped,
         log=tuple(log),
         run_folder=run_folder,
-        red=red_lines(ran, red_before),
+        red=red_lines(report.validators if report else (), red_before),
     )
     return Played(rehearsed=rehearsed, expect=expect, came=came)
 
 
-def describe_red(checks: Iterable[BaseChecked]) -> str:
+def describe_red(checks: Iterable[BaseCheck]) -> str:
     """Say in one line which checks failed before the run, each with the line that says most."""
     return "; ".join(
         f"{check.name} failed before the run (exit code {check.exit_code}): "

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
 from stepflow.domain.agent.definition import AgentDefinition
-from stepflow.domain.checkout import BaseCheck
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import ModelTurn, ToolCall, Usage
 from stepflow.domain.effect import (
     ApprovalAsked,
-    ApprovalRequest,
     EffectKind,
     EffectStatus,
     Receipt,
@@ -23,9 +21,9 @@ from stepflow.domain.effect import (
 from stepflow.domain.flow import RunState, advance
 from stepflow.domain.json import value_at
 from stepflow.domain.proof import Proof
-from stepflow.domain.reports.report import CheckResult, HistoryEntry, ModelChange, RunReport, ValidatorRun
+from stepflow.domain.reports.report import CheckResult, HistoryEntry, RunReport
 from stepflow.domain.run import ImagesRead
-from stepflow.domain.text import RemovedText, TextRemoved, sum_costs
+from stepflow.domain.text import TextRemoved, sum_costs
 from stepflow.domain.words import CODE_OF_OUTCOME, Dialect, Intent, Outcome, Stage, VerdictType, state_reason
 from stepflow.errors import Problem, Severity
 from stepflow.report.wording import describe_issue_cost
@@ -61,7 +59,7 @@ class Reading:
         self.seconds = 0.0
         #: The results of the last closing.
         self.validated = False
-        self.validators: list[ValidatorRun] = []
+        self.validators: list[events.ValidatorRan] = []
         self.proof: Proof | None = None
         #: One receipt per effect, in the order of the plan: the latest one, or the planned one if there is no other.
         self.receipts: dict[EffectKind, Receipt] = {}
@@ -137,7 +135,7 @@ class Reading:
                     allowed, refused = before.allowed + each.allowed, before.refused + each.refused
                     self.hosts[each.host] = replace(each, allowed=allowed, refused=refused)
             case events.ValidatorRan():
-                self.validators.append(_copy_event(event, ValidatorRun))
+                self.validators.append(event)
                 self.proof = event.proof or self.proof
             case events.FlowEnded() | events.CompletionJudged():
                 self.validated = event.validated
@@ -160,12 +158,6 @@ class Reading:
                     self.texts[kind] = event.unwritten
             case _:
                 pass
-
-
-def _copy_event(event: object, kind: type[E]) -> E:
-    """Copy an event into the report's class, which has the same field names."""
-    values = {each.name: getattr(event, each.name) for each in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 
 def _history_entry(begun: events.IterationStarted, happened: Sequence[events.Event], seconds: float) -> HistoryEntry:
@@ -196,7 +188,7 @@ def _history_entry(begun: events.IterationStarted, happened: Sequence[events.Eve
         usage=sum((event.usage for event in paid), Usage()),
         cost_usd=sum_costs(event.cost_usd for event in paid),
         seconds=round(seconds, 3),
-        model_change=_copy_event(changed, ModelChange) if changed else None,
+        model_change=changed,
     )
 
 
@@ -293,7 +285,7 @@ def collect_report(
         verdict=verdict if isinstance(verdict, str) and verdict else None,
         handoff={step: {**values} for step, values in run.handoff.items()},
         validators=tuple(read.validators),
-        base_checks=tuple(_copy_event(event, BaseCheck) for event in run.base_checks.values()),
+        base_checks=tuple(run.base_checks.values()),
         changes=collected.changes if collected else None,
         validated=read.validated,
         proof=read.proof,
@@ -309,11 +301,11 @@ def collect_report(
         base_commit=known.base_commit or (started.base_commit if started else ""),
         isolation=_isolation(read, known),
         canaries=dict(canaries.canaries) if canaries else {},
-        removed_text=RemovedText(count=removed.count, pieces=tuple(removed.pieces)) if removed else RemovedText(),
+        removed_text=removed or TextRemoved(),
         issue_cost=describe_issue_cost(cost) if cost else "",
         run_folder=known.run_folder,
         host_run_folder=known.host_run_folder,
-        approval=_copy_event(asked, ApprovalRequest) if asked and ended.outcome is Outcome.AWAITING_APPROVAL else None,
+        approval=asked if ended.outcome is Outcome.AWAITING_APPROVAL else None,
         hosts=tuple(read.hosts.values()),
         images=tuple(images.images) if images else (),
     )

@@ -15,18 +15,29 @@ from pydantic import TypeAdapter
 
 from stepflow.domain.agent.definition import Inspection
 from stepflow.domain.json import JsonObject, JsonValue, publish_schema
-from stepflow.domain.reports.report import Rehearsal, Rehearsed, RunReport
+from stepflow.domain.reports.report import NAMES_IN_JSON, Rehearsal, Rehearsed, RunReport
 from stepflow.domain.words import Outcome
 from stepflow.errors import Example, LintRule, Problem, Severity
 
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
 ROOT = "%SRCROOT%"
-#: Unpublished fields of the report's lists: the name of the list, the type of its items, and the fields.
+#: Fields of classes in the report that are not published, and where these classes are in it.
 UNPUBLISHED = {
-    "effects": ("Receipt", frozenset({"number", "branch", "commit", "unwritten"})),
-    "problems": ("Problem", frozenset({"column", "end_column"})),
-    "images": ("IssueImage", frozenset({"data"})),
+    "Receipt": {"number", "branch", "commit", "unwritten"},
+    "Problem": {"column", "end_column"},
+    "IssueImage": {"data"},
+    "TextRemoved": {"event"},
+    "ValidatorRan": {"entry", "max_attempts", "recoverable", "proof", "event"},
+    "ModelChanged": {"step_id", "owner", "retry_prompt", "retry_source", "work", "event"},
+}
+_PLACES: dict[str, Any] = {
+    "effects": {"__all__": UNPUBLISHED["Receipt"]},
+    "problems": {"__all__": UNPUBLISHED["Problem"]},
+    "images": {"__all__": UNPUBLISHED["IssueImage"]},
+    "removed_text": UNPUBLISHED["TextRemoved"],
+    "validators": {"__all__": UNPUBLISHED["ValidatorRan"]},
+    "history": {"__all__": {"model_change": UNPUBLISHED["ModelChanged"]}},
 }
 
 
@@ -37,11 +48,7 @@ def _report_adapter() -> TypeAdapter[RunReport]:
 
 def report_json(report: RunReport) -> JsonObject:
     """Return the report as a JSON object."""
-    unpublished = {name: {"__all__": set(fields)} for name, (_, fields) in UNPUBLISHED.items()}
-    return {
-        "schema": 1,
-        **_report_adapter().dump_python(report, mode="json", by_alias=True, exclude=unpublished),
-    }
+    return {"schema": 1, **_report_adapter().dump_python(report, mode="json", by_alias=True, exclude=_PLACES)}
 
 
 def error_json(report: RunReport, reason: str) -> JsonObject:
@@ -75,11 +82,11 @@ def publish_document(schema: dict[str, Any], title: str) -> JsonObject:
 def report_schema() -> JsonObject:
     """Return the JSON Schema of the report."""
     schema = _report_adapter().json_schema(mode="serialization", by_alias=True)
-    for type_name, unpublished in UNPUBLISHED.values():
+    for type_name, unpublished in UNPUBLISHED.items():
         part = schema["$defs"][type_name]
         part["description"] = part["description"].partition("\n")[0]
         for name in unpublished:
-            del part["properties"][name]
+            del part["properties"][NAMES_IN_JSON.get(name, name)]
     return publish_document(schema, "stepflow report")
 
 

@@ -12,10 +12,10 @@ from pydantic.alias_generators import to_camel
 
 from stepflow.domain.conversation import ModelTurn
 from stepflow.domain.effect import EffectKind
-from stepflow.domain.event import Entry, RunResumed, RunStarted, WorkCollected
+from stepflow.domain.event import Entry, RunResumed, RunStarted, ValidatorRan, WorkCollected
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.proof import Proof
-from stepflow.domain.reports.report import CheckState, JournalDigest, ValidatorRun, Verification
+from stepflow.domain.reports.report import CheckState, JournalDigest, Verification
 from stepflow.domain.text import count
 from stepflow.domain.words import Outcome
 from stepflow.report.collect import collect_report
@@ -103,7 +103,7 @@ def make_statement(entries: Iterable[Entry], digest: JournalDigest) -> JsonObjec
     }
 
 
-def _validator(run: ValidatorRun) -> JsonObject:
+def _validator(run: ValidatorRan) -> JsonObject:
     # The journal keeps the end of the output, without secrets: what else there was is not known any more.
     tail = hashlib.sha256(run.output_tail.encode("utf-8", "backslashreplace")).hexdigest()
     return {

@@ -14,7 +14,8 @@ from typing import TypeVar
 
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.effect import EffectKind, describe_results, plan_text
-from stepflow.domain.reports.report import HistoryEntry, RunReport, ValidatorRun
+from stepflow.domain.event import ValidatorRan
+from stepflow.domain.reports.report import HistoryEntry, RunReport
 from stepflow.domain.run import describe_unseen
 from stepflow.domain.text import RemovalKind, RemovedPiece, code_block, count, count_kinds, sum_costs, usd
 from stepflow.domain.words import Effort, Outcome
@@ -195,7 +196,7 @@ def check_lines(report: RunReport, *, when: str = "at the end") -> tuple[CheckLi
     return (*ran, *waiting)
 
 
-def _ran(run: ValidatorRun, *, was_red: bool) -> CheckLine:
+def _ran(run: ValidatorRan, *, was_red: bool) -> CheckLine:
     notes = []
     if not run.passed:
         # A check that failed in spite of exit code 0 had output other than required.
@@ -361,7 +362,7 @@ def _picture(report: RunReport, agent: AgentDefinition) -> str:
     return "" if is_too_large(agent, path) or len(picture) > GRAPH_LIMIT else picture
 
 
-def _guard_warnings(runs: Sequence[ValidatorRun]) -> list[tuple[tuple[str, str], int]]:
+def _guard_warnings(runs: Sequence[ValidatorRan]) -> list[tuple[tuple[str, str], int]]:
     """Return what was changed under validators or hidden from them. Repeated warnings appear once."""
     last = {(run.name, text): run.iteration for run in runs for text in run.warnings}
     return [*last.items()][-WARNINGS_SHOWN:]

@@ -26,7 +26,6 @@ from stepflow.domain.event import (
     RunResumed,
     SnapshotFailed,
     SnapshotTaken,
-    ValidatorRan,
 )
 from stepflow.domain.json import JsonObject, escape_unseen, value_at
 from stepflow.domain.reports.report import AgentResult, RunReport
@@ -393,12 +392,7 @@ def _recorded_scenario(prepared: Prepared, report: RunReport) -> dict[str, str]:
     """Return the scenario that the input `record` asks for, by its path."""
     if prepared.recording is None or not prepared.request.inputs.record:
         return {}
-    expect = None
-    with suppress(StepflowError):
-        events = (entry.event for entry in iter_journal(prepared.request.folder / JOURNAL))
-        validator_runs = [event for event in events if isinstance(event, ValidatorRan)]
-        expect = expect_of_recording(report, validator_runs, prepared.request.inputs)
-    text = prepared.recording.to_yaml(expect)
+    text = prepared.recording.to_yaml(expect_of_recording(report, prepared.request.inputs))
     return {prepared.request.inputs.record: prepared.request.redactor(text)}
 
 

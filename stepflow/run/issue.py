@@ -342,11 +342,11 @@ def removal_event(text: SanitizedText) -> TextRemoved | None:
     """Return the event that records removed text; None if nothing was removed."""
     if not text.removed:
         return None
-    pieces = [
+    pieces = (
         RemovedPiece(kind=piece.kind, where=piece.where, text=piece.text[:LONGEST_PIECE])
         for piece in text.removed[:MOST_PIECES]
-    ]
-    return TextRemoved(count=len(text.removed), pieces=pieces)
+    )
+    return TextRemoved(count=len(text.removed), pieces=tuple(pieces))
 
 
 #: Characters of an address that are kept.

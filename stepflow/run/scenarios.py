@@ -163,14 +163,14 @@ NOT_PLAYED = frozenset(
 UNFINISHED = NOT_PLAYED | {Outcome.CANCELLED, Outcome.TIMED_OUT, Outcome.BUDGET_EXHAUSTED}
 
 
-def expect_of_recording(report: RunReport, runs: Iterable[ValidatorRan], inputs: Inputs) -> Expect | None:
+def expect_of_recording(report: RunReport, inputs: Inputs) -> Expect | None:
     """Return what to expect when a recorded run is replayed without anything outside; None if its turns do not lead
     to an end. Effects are left out: they depend on the label that started the run."""
     outcome = _replayed_outcome(report, inputs)
     if outcome is None:
         return None
     steps = tuple(line.step_id for line in report.history)
-    return Expect(outcome=outcome, steps=steps, validators=validator_results(runs))
+    return Expect(outcome=outcome, steps=steps, validators=validator_results(report.validators))
 
 
 def validator_results(runs: Iterable[ValidatorRan]) -> dict[str, tuple[ValidatorWord, ...]]:

@@ -30,7 +30,7 @@ def test_a_changed_file_is_reported_and_passes() -> None:
     verdict, ran = judge_guarded(GUARDED)
     assert verdict == Done(validated=True, closing=CHANGED)
     assert ran.passed
-    assert ran.warnings == ["files this validator depends on were changed: tsconfig.json (changed), x.json (added)"]
+    assert ran.warnings == ("files this validator depends on were changed: tsconfig.json (changed), x.json (added)",)
 
 
 def test_a_changed_file_fails_a_validator_that_blocks_and_the_model_is_told_to_put_it_back() -> None:

@@ -95,7 +95,7 @@ EVENTS: dict[str, events.Event] = {
     "iteration with an effort": events.IterationStarted(
         iteration=3, step_id="s", kind=StepKind.WORK, model="m", effort=Effort.LOW, max_output_tokens=64_000
     ),
-    "removed text": TextRemoved(count=1, pieces=[RemovedPiece(kind=RemovalKind.HIDDEN, where="body", text="hidden")]),
+    "removed text": TextRemoved(count=1, pieces=(RemovedPiece(kind=RemovalKind.HIDDEN, where="body", text="hidden"),)),
     "images": ImagesRead(
         images=[
             IssueImage(address="https://github.com/a", type=ImageType.PNG, width=1200, height=3, data="AAAA"),

@@ -74,7 +74,7 @@ def test_the_page_of_a_plausible_run_is_the_golden_one():
 
 
 def test_effects_that_failed_removed_text_and_problems_are_shown():
-    removed = TextRemoved(count=3, pieces=[RemovedPiece(kind=RemovalKind.HIDDEN, where="body", text="do\u200b evil")])
+    removed = TextRemoved(count=3, pieces=(RemovedPiece(kind=RemovalKind.HIDDEN, where="body", text="do\u200b evil"),))
     failed = events.EffectApplied(
         kind=EffectKind.CLOSE_ISSUE, status=EffectStatus.FAILED, detail="403", url="javascript:x()"
     )

@@ -12,13 +12,13 @@ from markdown_it import MarkdownIt
 from plausible_run import AGENT, ENTRIES
 
 from stepflow.boundary.plan import LONGEST_OWN
-from stepflow.domain.agent.agent_settings import ClimbCause
+from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
 from stepflow.domain.checkout import BaseCheck, DiffStat, LineCounts
 from stepflow.domain.connection import HostRequests
 from stepflow.domain.conversation import Refusal
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
-from stepflow.domain.reports.report import CheckResult, ModelChange, RunReport
-from stepflow.domain.text import RemovalKind, RemovedPiece, RemovedText
+from stepflow.domain.reports.report import CheckResult, RunReport
+from stepflow.domain.text import RemovalKind, RemovedPiece, TextRemoved
 from stepflow.domain.words import Effort, Intent, Outcome, Stage
 from stepflow.errors import Problem, Severity
 from stepflow.report.collect import ReportFacts, collect_report
@@ -42,9 +42,9 @@ RED = collect_report(
 )
 
 
-def removed(*texts: str) -> RemovedText:
+def removed(*texts: str) -> TextRemoved:
     pieces = tuple(RemovedPiece(kind=RemovalKind.HIDDEN, where="body", text=text) for text in texts)
-    return RemovedText(count=len(texts), pieces=pieces)
+    return TextRemoved(count=len(texts), pieces=pieces)
 
 
 def test_the_summary_of_a_plausible_run_is_the_golden_one():
@@ -67,7 +67,7 @@ CLIMBED = replace(
                 (
                     "claude-haiku-5-5",
                     Effort.LOW,
-                    ModelChange(
+                    ModelChanged(
                         before="haiku:low",
                         to="sonnet",
                         fallback=False,
@@ -79,7 +79,7 @@ CLIMBED = replace(
                 (
                     "claude-sonnet-5-5",
                     None,
-                    ModelChange(
+                    ModelChanged(
                         before="sonnet",
                         to="opus",
                         fallback=True,
@@ -154,7 +154,7 @@ ENDS = {
         cost_usd=None,
         isolation={"uid": "1000"},
         canaries=CANARIES,
-        removed_text=RemovedText(count=1, pieces=(RemovedPiece(kind=RemovalKind.CUT, where="body", text="the end"),)),
+        removed_text=TextRemoved(count=1, pieces=(RemovedPiece(kind=RemovalKind.CUT, where="body", text="the end"),)),
     ),
     "hardly anything": replace(
         REPORT,

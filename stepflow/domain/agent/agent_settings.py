@@ -272,12 +272,13 @@ class Ladder:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelChanged:
-    """A step switched to the next rung of its ladder. `owner` is the step that defines the ladder, empty for the agent.
-    `before` and `to` are rungs as written; a `fallback` is used after a refusal. Unless a validator failed, the step
-    starts over, as after `context_overflowed`."""
+    """A step switched to the next rung of its ladder. `before` and `to` are as in `models` or `fallbackModel`.
+    `owner` is the step that defines the ladder, empty for the agent. A `fallback` is used after a refusal. Unless a
+    validator failed, the step starts over, as after `context_overflowed`."""
 
-    step_id: str
-    owner: str
+    # A report publishes neither `step_id` nor `owner`, so one that is read back has the defaults.
+    step_id: str = ""
+    owner: str = ""
     before: str
     to: str
     fallback: bool

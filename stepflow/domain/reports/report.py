@@ -12,15 +12,16 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import ClassVar, Literal
 
-from stepflow.domain.agent.agent_settings import ClimbCause
+from stepflow.domain.agent.agent_settings import ModelChanged
 from stepflow.domain.checkout import BaseCheck, DiffStat
 from stepflow.domain.connection import HostRequests
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import ApprovalRequest, Receipt, SuggestionResults
+from stepflow.domain.event import ValidatorRan
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.proof import Proof
 from stepflow.domain.run import FollowUp, GuidanceFile, IssueImage, ReviewedPull
-from stepflow.domain.text import RemovedText
+from stepflow.domain.text import TextRemoved
 from stepflow.domain.words import Dialect, Effort, Intent, Outcome, Stage, StepKind, VerdictType
 from stepflow.errors import Problem
 
@@ -34,17 +35,6 @@ class CheckResult:
 
     result: Literal["ok", "ng"]
     message: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelChange:
-    """A switch to the next model. `before` and `to` are written as in `models` or `fallbackModel`."""
-
-    before: str
-    to: str
-    fallback: bool
-    cause: ClimbCause
-    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,25 +62,7 @@ class HistoryEntry:
     cost_usd: float | None = 0.0
     seconds: float = 0.0
     #: The model change that the iteration caused, if any.
-    model_change: ModelChange | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ValidatorRun:
-    """One run of a validator at a closing. `action` is the response to a failure, None if the validator passed.
-    `warnings` say what was changed during the check or hidden from it."""
-
-    iteration: int
-    name: str
-    passed: bool
-    exit_code: int
-    pattern: str
-    attempt: int
-    action: str | None
-    seconds: float
-    output_tail: str
-    command: str = ""
-    warnings: tuple[str, ...] = ()
+    model_change: ModelChanged | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +93,7 @@ class RunReport:
     structured_output: JsonObject | None = None
     verdict: str | None = None
     handoff: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
-    validators: tuple[ValidatorRun, ...] = ()
+    validators: tuple[ValidatorRan, ...] = ()
     base_checks: tuple[BaseCheck, ...] = ()
     #: What the run's commits changed; None if there are no commits or the changes are unknown.
     changes: DiffStat | None = None
@@ -141,7 +113,7 @@ class RunReport:
     base_commit: str = ""
     isolation: Mapping[str, str] = field(default_factory=dict)
     canaries: Mapping[str, str] = field(default_factory=dict)
-    removed_text: RemovedText = field(default_factory=RemovedText)
+    removed_text: TextRemoved = field(default_factory=TextRemoved)
     failure_report: str | None = None
     #: Where the work of a failed run was saved; empty if nowhere.
     kept_branch: str = ""
