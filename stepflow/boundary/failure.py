@@ -21,8 +21,8 @@ from stepflow.boundary.own_texts import (
 )
 from stepflow.boundary.settings import Plan, check_actor
 from stepflow.domain.effect import EffectKind, PushBranch, Receipt
+from stepflow.domain.event import FailureReported
 from stepflow.domain.run import FollowUp
-from stepflow.domain.text import Spent
 from stepflow.domain.words import OnFailure, Outcome
 from stepflow.errors import BoundaryError, StepflowError
 
@@ -57,21 +57,6 @@ class FailedRun(Plan):
     text_below: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FailureReport:
-    """What was done about a failed run."""
-
-    #: One line for people.
-    detail: str
-    #: Address of the comment; empty if none was written.
-    url: str = ""
-    #: Where the work was kept.
-    branch: str = ""
-    commit: str = ""
-    #: The cost of all runs on the issue; None if nobody looked.
-    spent: Spent | None = None
-
-
 def find_waiting_run(writer: GitHubWriter, issue: int) -> Marker | None:
     """Return the run that asks on the issue to approve its plan; None if there is none or GitHub does not answer."""
     try:
@@ -81,7 +66,7 @@ def find_waiting_run(writer: GitHubWriter, issue: int) -> Marker | None:
     return asking.marker if asking else None
 
 
-def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush | None = None) -> FailureReport | None:
+def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush | None = None) -> FailureReported | None:
     """Write or update the run's comment; returns None if there is nothing to do. Errors of GitHub are not raised but
     described in the report.
 
@@ -103,7 +88,7 @@ def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush |
     try:
         effects.follow_repository()
         if refusal := check_actor(writer, settings):
-            return FailureReport(detail=refusal)
+            return FailureReported(detail=refusal)
         if pusher:
             try:
                 pushed = effects.push(PushBranch(branch=run.branch))
@@ -123,7 +108,7 @@ def report_failure(run: FailedRun, writer: GitHubWriter, *, pusher: BundlePush |
     except BoundaryError as exc:
         detail = " ".join(filter(None, (work_note, f"The failure could not be reported on the issue: {exc}")))
     branch, commit = (pushed.branch, pushed.commit) if pushed else ("", "")
-    return FailureReport(detail=detail, url=url, branch=branch, commit=commit, spent=effects.spent)
+    return FailureReported(detail=detail, url=url, branch=branch, commit=commit, spent=effects.spent)
 
 
 def _comment_body(text: str, work_note: str, output_filter: OutputFilter, *, before: str) -> str:

@@ -19,7 +19,7 @@ from stepflow.domain.effect import ApprovalAnswered, ApprovalAsked, EffectKind, 
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.proof import Proof
 from stepflow.domain.run import FollowUp, GuidanceFile, ImagesRead, Issue, ReviewedPull, StartedBy
-from stepflow.domain.text import TextRemoved
+from stepflow.domain.text import Spent, TextRemoved
 from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Stage, StepKind
 
 
@@ -207,12 +207,16 @@ class EffectApplied(Receipt):
 
 @dataclass(frozen=True, kw_only=True)
 class FailureReported:
-    """A failure report, outside the plan (boundary.md). `branch` and `commit` hold the saved work, if any."""
+    """A failure report, outside the plan (boundary.md). `url` is empty if no comment was written. `branch` and `commit`
+    hold the saved work, if any."""
 
+    #: One line for people.
     detail: str
-    url: str
+    url: str = ""
     branch: str = ""
     commit: str = ""
+    #: The cost of all runs on the issue, None if nobody looked. It has an event of its own.
+    spent: Annotated[Spent | None, Field(exclude=True)] = field(default=None, compare=False)
     event: Literal["failure_reported"] = "failure_reported"
 
 

@@ -14,14 +14,7 @@ from typing import IO, TYPE_CHECKING
 
 from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.bundle_push import BundlePush, read_bundle
-from stepflow.boundary.failure import (
-    SILENT_OUTCOMES,
-    FailedRun,
-    FailureReport,
-    confirm_receipts,
-    find_waiting_run,
-    report_failure,
-)
+from stepflow.boundary.failure import SILENT_OUTCOMES, FailedRun, confirm_receipts, find_waiting_run, report_failure
 from stepflow.boundary.github_failures import RetryPolicy
 from stepflow.boundary.plan import plan_effects
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES, WORK_IS_KEPT, CommitsInfo, Plan, unfinished_branch
@@ -260,9 +253,7 @@ def report_run_failure(run: Run, ending: Ending, *, is_pushed: bool = False) -> 
         _report_issue_cost(run, reported.spent)
         if reported.branch:
             run.note("info", f"[Boundary] the unfinished work is kept on the branch {reported.branch}")
-        run.journal.append(
-            FailureReported(detail=reported.detail, url=reported.url, branch=reported.branch, commit=reported.commit)
-        )
+        run.journal.append(reported)
     return ending
 
 
@@ -272,7 +263,7 @@ SECONDS_BETWEEN_WRITES = 1.0
 UNPREPARED_SECONDS = 60.0
 
 
-def report_unprepared(request: RunRequest, report: RunReport, clock: Clock) -> FailureReport | None:
+def report_unprepared(request: RunRequest, report: RunReport, clock: Clock) -> FailureReported | None:
     """Comment on the issue about a run that could not be prepared, with the text of its report.
 
     An agent that cannot be loaded cannot opt out of the comment. Raises `InputError` if the token would be sent to the

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from stepflow.boundary.apply import apply_effects
-from stepflow.boundary.failure import FailureReport, report_failure
+from stepflow.boundary.failure import report_failure
 from stepflow.boundary.github_writer import GitHubWriter
 from stepflow.boundary.own_texts import read_marker
 from stepflow.boundary.plan import plan_effects
 from stepflow.boundary.settings import CommitsInfo
 from stepflow.domain.agent.agent_settings import CommentSettings
+from stepflow.domain.event import FailureReported
 from stepflow.domain.run import Issue
 from stepflow.domain.words import OnFailure, Outcome
 from tests.boundary.agents import ISSUE, RecordingPusher, agent, facts, failed_run, result, settings
@@ -26,7 +27,7 @@ def report(
     issue: Issue | None = ISSUE,
     given: dict[str, object] | None = None,
     **github: object,
-) -> FailureReport | None:
+) -> FailureReported | None:
     failed = failed_run(outcome, text, issue=issue, given=given, github=github)
     return report_failure(failed, writer, pusher=pusher)
 
