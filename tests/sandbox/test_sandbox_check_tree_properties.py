@@ -63,8 +63,10 @@ def sh(script: str) -> CommandRequest:
 
 @pytest.mark.timeout(900)
 @settings(max_examples=100 if os.environ.get("STEPFLOW_EXPLORE") else 30)
-@given(rounds=st.lists(acts, min_size=1, max_size=3))
-def test_a_check_ends_as_in_a_clone_where_everything_is_committed(rounds: list[list[tuple[str, int]]]) -> None:
+@given(rounds=st.lists(st.tuples(acts, st.integers(0, 8)), min_size=1, max_size=3))
+def test_a_check_ends_as_in_a_clone_where_everything_is_committed(
+    rounds: list[tuple[list[tuple[str, int]], int]],
+) -> None:
     with reachable_folder() as folder:
         checkout, workspace = folder / "checkout", folder / "workspace"
         (checkout / "lib").mkdir(parents=True)
@@ -78,8 +80,11 @@ def test_a_check_ends_as_in_a_clone_where_everything_is_committed(rounds: list[l
         with Toolbox.start(workspace, options=ToolboxOptions(private_root=folder)) as tools:
             assert tools.run_command(sh(SETUP)).exit_code == 0
             with CheckTrees(tools, checkout, base=tools.tree().commit) as trees:
-                for number, each in enumerate(rounds):
-                    for act, n in each:
+                for number, (each, ready_at) in enumerate(rounds):
+                    for at, (act, n) in enumerate(each):
+                        if at == ready_at:
+                            # While tools work on, as when the model answers.
+                            trees.prepare()
                         tools.run_command(sh(act.format(n=n)))
                     with trees.opened() as tree:
                         first, second = (tree.run_command(sh(f": {n}; {CHECK}")).stdout for n in range(2))
