@@ -324,4 +324,4 @@ class CheckPrompts:
             is_supplied = name == INPUT_TEXT or (tag.is_asked and self.supply.has(name))
             if not is_supplied and (gap := self.supply.find_gap(node.id, name)):
                 prompt.report("SF507", tag, *gap, self.problems)
-        return StepPrompt(source=prompt.source, uses_stdin=uses_stdin, names=self.supply.names)
+        return StepPrompt(source=prompt.source, uses_stdin=uses_stdin)

@@ -61,8 +61,8 @@ class Diagnostics:
 
     #: Each problem with the words on its line that it is about, where the file is no JSON.
     collected: dict[Problem, str] = field(default_factory=dict)
-    #: The JSON files that were parsed.
-    positions: dict[str, Positions] = field(default_factory=dict)
+    #: The text of each JSON file that was parsed.
+    documents: dict[str, str] = field(default_factory=dict)
 
     @property
     def failed(self) -> bool:
@@ -75,8 +75,15 @@ class Diagnostics:
 
     def inspection(self, *, prefix: str, texts: Mapping[str, str]) -> Inspection:
         """The problems with the text of each file that has one; `texts` are all files that were read, JSON or not."""
-        known = {**texts, **{file: positions.text for file, positions in self.positions.items()}}
-        placed = [self._place(one, word, known.get(one.file), prefix) for one, word in self.collected.items()]
+        known = {**texts, **self.documents}
+        positions = {
+            file: Positions(self.documents[file])
+            for file in self.documents.keys() & {one.file for one in self.collected}
+        }
+        placed = [
+            _place(one, word, known.get(one.file), positions.get(one.file), prefix)
+            for one, word in self.collected.items()
+        ]
         return Inspection(
             problems=tuple(sorted(placed, key=lambda one: (one.file, one.line or 0, one.code, one.path, one.message))),
             texts={
@@ -86,21 +93,21 @@ class Diagnostics:
             },
         )
 
-    def _place(self, problem: Problem, word: str, text: str | None, prefix: str) -> Problem:
-        positions = self.positions.get(problem.file)
-        line, column, end = (problem.line, problem.column, None)
-        if text is not None:
-            line, column, end = find_place(problem, word, text, positions)
-        return replace(
-            problem,
-            file=escape_control(file_below(prefix, problem.file)),
-            path=escape_control(problem.path),
-            message=escape_control(problem.message),
-            fix=escape_control(problem.fix),
-            line=line,
-            column=column,
-            end_column=end,
-        )
+
+def _place(problem: Problem, word: str, text: str | None, positions: Positions | None, prefix: str) -> Problem:
+    line, column, end = (problem.line, problem.column, None)
+    if text is not None:
+        line, column, end = find_place(problem, word, text, positions)
+    return replace(
+        problem,
+        file=escape_control(file_below(prefix, problem.file)),
+        path=escape_control(problem.path),
+        message=escape_control(problem.message),
+        fix=escape_control(problem.fix),
+        line=line,
+        column=column,
+        end_column=end,
+    )
 
 
 def file_below(prefix: str, file: str) -> str:

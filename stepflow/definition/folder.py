@@ -27,7 +27,7 @@ from stepflow.definition.diagnostics import (
     escape_control,
     list_words,
 )
-from stepflow.definition.parsing import JsonFault, Positions, last_key, parse_json
+from stepflow.definition.parsing import JsonFault, Positions, last_key, parse_json, repeats_key
 from stepflow.definition.rules import rules
 from stepflow.domain.json import JsonObject
 from stepflow.errors import Problem
@@ -471,9 +471,9 @@ def _without_endings(path: str) -> str:
 
 
 def register_document(text: str, problems: FileProblems) -> None:
-    """Keep where everything is, so that problems get positions; report each key that an object has twice (SF104)."""
-    positions = problems.diagnostics.positions[problems.file] = Positions(text)
-    for pointer, line in positions.repeated:
+    """Keep the text, so that problems get positions; report each key that an object has twice (SF104)."""
+    problems.diagnostics.documents[problems.file] = text
+    for pointer, line in Positions(text).repeated if repeats_key(text) else ():
         key = last_key(pointer)
         message = f'the key "{key}" is written twice in one object'
         problems.add("SF104", pointer, message, "Keep one of them; the last one is read.", line=line)

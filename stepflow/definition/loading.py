@@ -49,6 +49,7 @@ from stepflow.domain.agent.definition import (
     DEFAULT_MODEL,
     AgentDefinition,
     AgentVerdict,
+    Exposure,
     Inspection,
     SourceText,
     Step,
@@ -158,7 +159,7 @@ def _load(
         folder=str(folder.path),
         prefix=folder.prefix,
         mcp_tools=tuple(name for names in loader.locked.offered.values() for name in names) if loader.locked else None,
-        exposures=find_exposures(definition, options.get("circumstances", UNKNOWN)) if definition else (),
+        exposures=loader.exposures,
     )
     if definition is None or loader.diagnostics.failed:
         return None, inspection
@@ -187,6 +188,7 @@ class _AgentLoader:
         self.folder = AgentFolder(located.folder, root=located.root)
         self.agent, file = read_agent(self.folder, self.diagnostics, may_lack=options.get("bare_registry", False))
         self.locked: LockedServers | None = None
+        self.exposures: tuple[Exposure, ...] = ()
         self.registry_file = located.registry or file
 
     def load(self) -> AgentDefinition | None:
@@ -269,12 +271,15 @@ class _AgentLoader:
             steps={name: _step(node, agent, validation) for name, node in nodes.flow.items()},
             entry_steps=entries.follow_ups,
             sections=texts,
+            variables=supply.names,
             guidance=guidance.shared,
             skills=skills,
         )
         if self.options.get("demand_checks", False):
             report_unjudged(definition, problems)
-        report_exposures(definition, self.options.get("circumstances", UNKNOWN), problems)
+        circumstances = self.options.get("circumstances", UNKNOWN)
+        self.exposures = find_exposures(definition, circumstances)
+        report_exposures(definition, self.exposures, circumstances, problems)
         return replace(definition, digest=self.folder.digest(_other_texts(definition)))
 
     def define(

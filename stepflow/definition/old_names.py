@@ -165,8 +165,8 @@ def _rename_verdict_types(layout: Renamed) -> None:
 
 
 def to_new_names(document: JsonObject) -> Renamed:
-    """Rename the keys that S3 called something else; if both names are there, the new one wins."""
-    renamed = Renamed(document=copy.deepcopy(document))
+    """Rename the keys that S3 called something else, in place; if both names are there, the new one wins."""
+    renamed = Renamed(document=document)
     for old, new in TOP_NAMES:
         _rename(renamed, renamed.document, Pointer(), old, new)
     entries = renamed.document.get("validationSteps")

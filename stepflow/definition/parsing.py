@@ -118,6 +118,18 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 _SCALAR = re.compile(r"[^\s,\]}]+")
 
 
+def repeats_key(text: str) -> bool:
+    """Whether an object in a text that `parse_json` has accepted has a key twice."""
+    repetitions = 0
+
+    def count(members: list[tuple[str, JsonValue]]) -> None:
+        nonlocal repetitions
+        repetitions += len(members) - len({name for name, _ in members})
+
+    json.loads(text, object_pairs_hook=count)
+    return repetitions > 0
+
+
 @dataclass(frozen=True)
 class Span:
     """Start and end offsets of a value, and of its key with the quotes if it has one."""

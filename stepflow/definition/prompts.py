@@ -151,6 +151,8 @@ class Supply:
 
 def _sections_in(prompt: Prompt) -> dict[str, Tag]:
     """The sections that a prompt includes, each with its first tag."""
+    if "section:" not in prompt.source.text:
+        return {}
     return {tag.name: tag for tag in reversed(prompt.tags()) if tag.use is Use.SECTION}
 
 
@@ -196,7 +198,7 @@ class GatePrompts:
                 variables=tuple(dict.fromkeys(declared)),
                 inputs=inputs,
                 uses_stdin=bool(node.entry.uses_stdin),
-                names=self.supply.names.union(declared, taken),
+                names=frozenset({*declared, *taken} - self.supply.names),
             )
             self._check_variables(parts, node.prompt)
         return {name: section.source for name, section in self.sections.items()}
@@ -265,10 +267,11 @@ class GatePrompts:
         inputs = {one.name for one in step.inputs}
         inputs |= {handoff_variable(one.step_id, one.key) for one in step.inputs if one.default is not None}
         input_text = {INPUT_TEXT} if step.uses_stdin else set[str]()
+        names = self.supply.names.union(step.names, input_text)
         used: dict[str, set[str]] = {}
         meant: set[str] = set()  # by names that are misspelled
         for owner, text in parts:
-            tags = self.supply.tags_of(text, node.id, step.names | input_text, self.problems, sections=True)
+            tags = self.supply.tags_of(text, node.id, names, self.problems, sections=True)
             used[owner.id] = {tag.name for tag in tags if tag.use is Use.VALUE}
             declared = {*step.variables, *inputs, *input_text}
             undeclared = {name: tag for name, tag in values_in(tags).items() if name not in declared}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from stepflow.definition.agent import Agent, read_rungs
 from stepflow.definition.diagnostics import FileProblems, list_words
@@ -61,26 +62,30 @@ def find_exposures(agent: AgentDefinition, circumstances: Circumstances) -> tupl
     )
 
 
-def report_exposures(agent: AgentDefinition, circumstances: Circumstances, problems: FileProblems) -> None:
-    """Report the steps in which all three meet (SF357): an error if they do in every repository that the run may be in,
-    otherwise a note. Also report `acceptsRisk` where there is no risk."""
-    found = find_exposures(agent, circumstances)
-    for step in agent.steps.values():
-        at = Pointer("/steps") / step.id
-        breaking = [each for each in found if each.step_id == step.id and each.breaks_rule]
-        if breaking:
-            everywhere = len(breaking) == len(circumstances.repositories)
-            where = "" if everywhere else f"in a {breaking[0].repository} repository, "
-            message = f"{where}all three of the rule of two meet: {_common(breaking)}"
-            fix = 'Take one of them away, with other "tools", a narrower "network" or a step of its own, '
-            fix += 'or say in "acceptsRisk" why they may meet.'
-            problems.report("SF357", at, message, fix, severity=None if everywhere else Severity.NOTE)
-    worst = find_exposures(agent, Circumstances(from_fork=True))
-    risky = {each.step_id for each in worst if each.has_all}
-    for step in agent.steps.values():
-        if step.accepts_risk and step.id not in risky:
-            at = Pointer("/steps") / step.id / "acceptsRisk"
-            problems.note_idle(at, "there is no risk to accept: the three of the rule of two never meet here")
+def report_exposures(
+    agent: AgentDefinition, found: Iterable[Exposure], circumstances: Circumstances, problems: FileProblems
+) -> None:
+    """Report the steps in which all three meet (SF357), by the exposures that were found: an error if they do in every
+    repository that the run may be in, otherwise a note. Also report `acceptsRisk` where there is no risk."""
+    breaking: dict[str, list[Exposure]] = {}
+    for each in found:
+        if each.breaks_rule:
+            breaking.setdefault(each.step_id, []).append(each)
+    for step_id, exposures in breaking.items():
+        everywhere = len(exposures) == len(circumstances.repositories)
+        where = "" if everywhere else f"in a {exposures[0].repository} repository, "
+        message = f"{where}all three of the rule of two meet: {_common(exposures)}"
+        fix = 'Take one of them away, with other "tools", a narrower "network" or a step of its own, '
+        fix += 'or say in "acceptsRisk" why they may meet.'
+        at, severity = Pointer("/steps") / step_id, None if everywhere else Severity.NOTE
+        problems.report("SF357", at, message, fix, severity=severity)
+    if accepting := [step.id for step in agent.steps.values() if step.accepts_risk]:
+        worst = find_exposures(agent, Circumstances(from_fork=True))
+        risky = {each.step_id for each in worst if each.has_all}
+        for step_id in accepting:
+            if step_id not in risky:
+                at = Pointer("/steps") / step_id / "acceptsRisk"
+                problems.note_idle(at, "there is no risk to accept: the three of the rule of two never meet here")
 
 
 def _common(exposures: Sequence[Exposure]) -> Exposure:
@@ -192,7 +197,7 @@ class _Exposures:
         if self.network is not Network.NONE:
             if "Bash" in here.tools:
                 yield f"a shell with `network: {self.network}`"
-            elif here.writes and self._runs_files():
+            elif here.writes and self._runs_files:
                 yield f"the files that it writes, which may be run with `network: {self.network}`"
             if self._has_suggestions_tried(here.step):
                 yield f"the suggestions of its review, which are tried with `network: {self.network}`"
@@ -205,6 +210,7 @@ class _Exposures:
         trying = any(not (each.validator.proof or each.validator.clean_tree) for each in conditions)
         return trying and AllowedEffect.REVIEW in self.agent.github.allowed_effects
 
+    @cached_property
     def _runs_files(self) -> bool:
         """Whether anything runs that may be, or may read, a file of the workspace."""
         has_commands = len(self.conversations) < len(self.agent.steps) or bool(self.agent.validators)
@@ -215,7 +221,7 @@ class _Exposures:
         github = self.agent.github
         if github.pushes and here.writes:
             yield "the commits that are pushed"
-        if here.hands_on and here.step.id in self._before_approval():
+        if here.hands_on and here.step.id in self._before_approval:
             yield "the plan that a person is asked to approve"
         if here.step.kind is StepKind.CLOSURE:
             free_labels = github.allowed_labels is None or any(_PATTERN & {*label} for label in github.allowed_labels)
@@ -228,6 +234,7 @@ class _Exposures:
             }
             yield from (name for name, is_written in written.items() if is_written)
 
+    @cached_property
     def _before_approval(self) -> set[str]:
         """The steps after which a person may be asked to approve what was handed off so far."""
         steps = self.agent.steps.values()

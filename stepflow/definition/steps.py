@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Generic, TypeVar
 
 from pydantic.alias_generators import to_snake
@@ -124,11 +125,14 @@ def check_c3_style(at: Pointer, c3: str, problems: FileProblems) -> None:
         problems.add("SF308", at / "c3", message, "Use lowercase letters, digits and single hyphens.")
 
 
+_INTENTS = frozenset(Intent)
+
+
 def check_intent(word: str, node: Node[StepEntry], at: Pointer, problems: FileProblems) -> Intent | None:
     """The intent that a word names, if it fits the step's kind (SF321). A misspelled one is read as the one that is
     meant."""
     fitting = fitting_intents(node.kind)
-    if word not in list(Intent):
+    if word not in _INTENTS:
         near = INTENT_ALIASES.get(word) or closest_match(word, Intent)  # an answer may say the alias, no definition
         problems.report(
             "SF321", at, f'the intent "{word}" does not exist{hint(near)}', f"Use only {list_words(fitting)}."
@@ -141,9 +145,10 @@ def check_intent(word: str, node: Node[StepEntry], at: Pointer, problems: FilePr
     return Intent(word)
 
 
-def fitting_intents(kind: StepKind | None) -> list[Intent]:
+@cache
+def fitting_intents(kind: StepKind | None) -> tuple[Intent, ...]:
     """The intents of a kind in the order of the enum; all of them if the kind is unknown."""
-    return [one for one in Intent if kind is None or one is Intent.ABORT or one in INTENTS_OF_KIND[kind]]
+    return tuple(one for one in Intent if kind is None or one is Intent.ABORT or one in INTENTS_OF_KIND[kind])
 
 
 _KIND_OF_C2 = {
@@ -152,8 +157,12 @@ _KIND_OF_C2 = {
     "verification": StepKind.VERIFICATION,
     "closure": StepKind.CLOSURE,
 }
-#: The keys that every flow step of a gated registry must have.
-_GATED_KEYS = ("structuredGate", "transitions", "outputSchemaRef")
+#: The keys that every flow step of a gated registry must have, and their fields.
+_GATED_KEYS = {
+    "structuredGate": "structured_gate",
+    "transitions": "transitions",
+    "outputSchemaRef": "output_schema_ref",
+}
 
 
 def read_gate_steps(
@@ -197,7 +206,7 @@ def _check_flow_step(node: Node[StepEntry], problems: FileProblems, *, gated: bo
     if gated and node.kind is None:
         message = f'its kind is not clear from "c2": "{node.entry.c2}", and there is no "stepKind"'
         problems.report("SF306", node.at, message, f'Write "stepKind": one of {list_words(StepKind)}.')
-    lacking = [key for key in _GATED_KEYS if getattr(node.entry, to_snake(key)) is None]
+    lacking = [key for key, name in _GATED_KEYS.items() if getattr(node.entry, name) is None]
     if gated and lacking:
         message = f'step "{node.id}" lacks {list_words(lacking)}, which every flow step of a gated registry has'
         fix = 'Add them, or begin the id with "section." if it is only a piece of prompt.'
@@ -318,7 +327,7 @@ class _GateReader:
 
     def _check_intent_field(self, schema: JsonObject, path: str) -> None:
         held, at, pointer = look_into(schema, path), self.at / "intentField", self.entry.intent_schema_ref
-        words = tuple(word for word in self.allowed if word in list(Intent))
+        words = tuple(word for word in self.allowed if word in _INTENTS)
         if held.blocked or not held.takes_text(words):
             why = held.blocked or f'"{path}" takes none of the allowed intents'
             near = _path_of(pointer) if self.pointed and self.pointed.get("enum") else None

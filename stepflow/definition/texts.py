@@ -126,7 +126,8 @@ class PromptFiles:
             return Prompt(source=SourceText(text="", file=path), usable=False)
         front, text, first_line = split_prompt(raw)
         try:
-            read_yaml(front, build=False)  # its content has no effect
+            if front:
+                read_yaml(front, build=False)  # its content has no effect
         except YamlFault as fault:
             message = f"the front matter is not valid YAML: {fault.problem}"
             own.add("SF508", "", message, "Correct it, or remove it: it has no effect.", line=(fault.line or 1) + 1)

@@ -75,7 +75,8 @@ class StepInput:
 class StepPrompt:
     """A step's own prompt, and the template to use if a variable is missing (prompts.md §5).
 
-    `names` are the variables that runs of the agent can have. Only these make `{{NAME}}` and `{NAME}` placeholders.
+    `names` are the variables that only this step can have. These and those of the agent make `{{NAME}}` and `{NAME}`
+    placeholders.
     """
 
     source: SourceText
@@ -267,6 +268,8 @@ class AgentDefinition:
     system_prompt: SourceText
     #: Prompt fragments by id.
     sections: Mapping[str, SourceText] = field(default_factory=dict)
+    #: The variables that every prompt may name.
+    variables: frozenset[str] = frozenset()
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     models: tuple[Rung, ...] = (Rung(model=DEFAULT_MODEL),)
     fallback: Rung | None = None

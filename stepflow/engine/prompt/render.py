@@ -73,7 +73,7 @@ def render_prompt(
     if prompt.uses_stdin and input_text:
         texts[INPUT_TEXT] = input_text
     sections = {section_id: section.text for section_id, section in agent.sections.items()}
-    known = {*prompt.names, INPUT_TEXT} if prompt.uses_stdin else prompt.names
+    known = {*agent.variables, *prompt.names, *((INPUT_TEXT,) if prompt.uses_stdin else ())}
     template = parse_template(prompt.source.text, known, is_open=False, sections=sections)
     filled = fill_template(template, variables.scope, texts)
     cause = "; ".join(_find_faults(prompt, filled, variables, input_text))
