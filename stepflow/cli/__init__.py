@@ -36,7 +36,7 @@ COMMANDS = {
     "show": ("show", "show a run as a readable timeline, even while it is in progress"),
     "gather": ("ledger", "show the results of many issues in one table, from their jobs' reports"),
     "ledger": ("ledger", "show what the runs of a repository cost, and what became of their changes"),
-    "graph": ("validate", "draw an agent's step graph"),
+    "graph": ("graph", "draw an agent's step graph"),
     "mcp": ("mcp", "pin the tools of an agent's MCP servers in its lock file, as they list them now"),
     "schema": ("reference", "print the JSON Schema of a file format, for editors"),
     "completion": ("reference", "print the script that completes commands, flags and agents in your shell"),

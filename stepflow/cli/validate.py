@@ -1,5 +1,4 @@
-"""`stepflow validate [NAME|PATH …]` prints every problem of agents at once, each with its location and its fix;
-`stepflow graph NAME` draws an agent's steps, with the path of a run if one is given."""
+"""`stepflow validate [NAME|PATH …]` prints every problem of agents at once, each with its location and its fix."""
 
 from __future__ import annotations
 
@@ -10,20 +9,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from stepflow.cli.options import add_agent, add_flags, add_switch
-from stepflow.cli.terminal import print_document, print_json, print_lines
+from stepflow.cli.options import add_flags, add_switch
+from stepflow.cli.terminal import print_json, print_lines
 from stepflow.definition.folder import AGENTS, NoAgent, find_agents
-from stepflow.definition.loading import load_agent
-from stepflow.definition.rule_of_two import UNKNOWN, find_exposures
 from stepflow.definition.rules import rules
 from stepflow.domain.agent.definition import Inspection
-from stepflow.errors import DefinitionError, InputError, Problem
-from stepflow.journal import iter_journal
+from stepflow.errors import InputError, Problem
 from stepflow.modes.validate import Checked, check_agents, from_above, programs_in, repository_above
-from stepflow.report.collect import collect_report
 from stepflow.report.diagnostic import WIDE, diagnostics, problem_annotations
 from stepflow.report.document import problems_json, sarif_log
-from stepflow.report.flow_graph import cost_words, graph_json, mermaid_graph, walked_path
 from stepflow.report.safe_text import Line, Tone
 from stepflow.run.start.inputs import read_inputs
 from stepflow.sandbox.environment import SYSTEM_PATH, user_programs
@@ -97,42 +91,3 @@ def _next(checked: Checked, root: Path) -> Line:
 def _of_repository(checked: Checked, root: Path) -> Sequence[Problem]:
     """Return the problems with paths from the root of the repository, which GitHub uses to identify files."""
     return from_above(checked.problems, root, repository_above(root))
-
-
-def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of `graph`."""
-    add_agent(parser)
-    parser.add_argument("--format", choices=("mermaid", "svg", "json"), default="mermaid", help="how to draw it")
-    parser.add_argument("--run", metavar="DIR", help="a run folder whose path is drawn into the graph")
-    add_flags(parser, ["allow"])
-
-
-def execute_graph(arguments: argparse.Namespace) -> int:
-    """Print the graph."""
-    inputs = read_inputs({"allow": arguments.allow or ""})
-    try:
-        agent = load_agent(
-            arguments.agent,
-            root=Path.cwd(),
-            allow_spec_violations=inputs.allow_spec_violations,
-        )
-    except DefinitionError as refused:
-        if arguments.format != "json":
-            raise
-        problems = refused.problems
-        print_json(problems_json({arguments.agent: Inspection(problems=problems)}, rules()), indent=2)
-        return refused.exit_code
-    report = collect_report(iter_journal(Path(arguments.run) / "journal.jsonl"), agent) if arguments.run else None
-    path = walked_path(report) if report else None
-    exposures = find_exposures(agent, UNKNOWN)
-    match arguments.format:
-        case "json":
-            print_json(graph_json(agent, path, exposures), indent=2)
-        case "svg":
-            from stepflow.report.graph_svg import graph_svg  # noqa: PLC0415 - templates and layout cost time
-
-            costs = cost_words(report) if report else None
-            print_document(graph_svg(agent, path, costs=costs, exposures=exposures))
-        case _:
-            print_document(mermaid_graph(agent, path, exposures))
-    return 0
