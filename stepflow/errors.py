@@ -122,6 +122,18 @@ class BoundaryError(StepflowError):
     """A write to GitHub failed, or its result could not be confirmed."""
 
 
+class Refused(BoundaryError):
+    """The trust rules forbid writing; nothing was written."""
+
+
+class TakenBack(Refused):
+    """What asked for the run was taken back before it began, so nobody is told on the issue."""
+
+
+class BeyondCap(Refused):
+    """The caps of the day leave nothing for a run of somebody without write access, who is not told."""
+
+
 class IsolationError(StepflowError):
     """The sandbox cannot start, or fails to protect what it must protect."""
 

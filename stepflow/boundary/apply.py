@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from stepflow.boundary.bundle_push import BundlePush
 from stepflow.boundary.effect_writer import ApplyResult, EffectWriter
-from stepflow.boundary.settings import Plan, Refused, check_actor
+from stepflow.boundary.settings import Plan, check_actor
 from stepflow.domain.effect import EffectStatus, Receipt, text_of
 from stepflow.domain.words import Outcome
-from stepflow.errors import BoundaryError
+from stepflow.errors import BoundaryError, Refused
 
 if TYPE_CHECKING:
     from stepflow.boundary.github_writer import GitHubWriter

@@ -32,9 +32,9 @@ from stepflow.boundary.git import HEADS, Git, GitFailed, Remote, describe_rule
 from stepflow.boundary.github_failures import CONFLICT, NOT_FOUND, UNPROCESSABLE, WriteFailed
 from stepflow.boundary.github_types import Account, CommitNow
 from stepflow.boundary.output_filter import OutputFilter
-from stepflow.boundary.settings import MOST_BUNDLE_BYTES, Refused
+from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.domain.bundle import INDEX_PACK, Bundle
-from stepflow.errors import BoundaryError
+from stepflow.errors import BoundaryError, Refused
 
 if TYPE_CHECKING:
     from stepflow.boundary.github_writer import GitHubWriter

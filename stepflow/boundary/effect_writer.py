@@ -33,7 +33,7 @@ from stepflow.boundary.own_texts import (
     workflow_lines,
 )
 from stepflow.boundary.review import ReviewSubmission
-from stepflow.boundary.settings import Plan, Refused
+from stepflow.boundary.settings import Plan
 from stepflow.domain.agent.agent_settings import IssueContext
 from stepflow.domain.effect import (
     AddLabels,
@@ -55,7 +55,7 @@ from stepflow.domain.effect import (
 from stepflow.domain.run import FollowUp
 from stepflow.domain.text import Spent, count
 from stepflow.domain.words import Outcome
-from stepflow.errors import BoundaryError
+from stepflow.errors import BoundaryError, Refused
 
 if TYPE_CHECKING:
     from stepflow.boundary.github_writer import GitHubWriter

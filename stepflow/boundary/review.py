@@ -18,13 +18,7 @@ from stepflow.boundary.github_failures import FORBIDDEN, NOT_FOUND, UNPROCESSABL
 from stepflow.boundary.github_types import Comment, PullRequest, Review
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_text
 from stepflow.boundary.own_texts import Marker, find_own_comment, mark_comment, marker_word, read_marker, without_marker
-from stepflow.boundary.settings import (
-    Refused,
-    RequestedComment,
-    RequestedReview,
-    normalize_path,
-    read_closing_request,
-)
+from stepflow.boundary.settings import RequestedComment, RequestedReview, normalize_path, read_closing_request
 from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.effect import (
     DiffSide,
@@ -42,7 +36,7 @@ from stepflow.domain.json import JsonObject
 from stepflow.domain.run import DiffLines, ReviewedPull
 from stepflow.domain.secrets import redact_value
 from stepflow.domain.text import code_block, code_span, count
-from stepflow.errors import BoundaryError
+from stepflow.errors import BoundaryError, Refused
 
 if TYPE_CHECKING:
     from stepflow.boundary.github_writer import GitHubWriter

@@ -36,7 +36,6 @@ from stepflow.domain.secrets import Redactor
 from stepflow.domain.text import Spent, replace_surrogates
 from stepflow.domain.value_errors import describe_error
 from stepflow.domain.words import ClosureAction, OnFailure, Outcome, Permission
-from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
     from stepflow.boundary.github_api import GitHub
@@ -152,18 +151,6 @@ class Plan:
         """Return what a pull request says of the run that wrote it."""
         issue, record = self.issue.number if self.issue else None, self.record(day)
         return PullRequestAuthor(agent=marker_word(self.agent), issue=issue, record=record) if record else None
-
-
-class Refused(BoundaryError):
-    """The trust rules forbid writing; nothing was written."""
-
-
-class TakenBack(Refused):
-    """What asked for the run was taken back before it began, so nobody is told on the issue."""
-
-
-class BeyondCap(Refused):
-    """The caps of the day leave nothing for a run of somebody without write access, who is not told."""
 
 
 def check_actor(github: GitHub, settings: BoundarySettings, approver: Permission = Permission.NONE) -> str | None:

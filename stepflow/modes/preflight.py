@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.settings import Refused
 from stepflow.definition.agent import check_arguments
 from stepflow.definition.judged import FIX, REASON, UNJUDGED, is_unjudged
 from stepflow.definition.rule_of_two import RULE_OF_TWO, find_exposures
@@ -21,7 +20,7 @@ from stepflow.domain.text import count, mebibytes, telling_line, usd
 from stepflow.domain.words import BaseChecks, CanaryState, Effort, Isolation, Outcome, Provider
 from stepflow.engine.judge import run_on_base
 from stepflow.engine.loop import BOUNDARY_RULES
-from stepflow.errors import DefinitionError, InputError, IsolationError, Problem, Severity, StepflowError
+from stepflow.errors import DefinitionError, InputError, IsolationError, Problem, Refused, Severity, StepflowError
 from stepflow.model.models import DEFAULT_MAX_TOKENS, UnlistedModel, is_priced, resolve_model
 from stepflow.report.wording import describe_hosts
 from stepflow.run.caps import check_counted_runs

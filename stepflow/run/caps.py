@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 
 from stepflow.boundary.github_types import Dated, IssueComment, IssueEvent, OpenedIssue, WorkflowRun
 from stepflow.boundary.own_texts import Period, PeriodCost, marker_word, read_marker
-from stepflow.boundary.settings import BeyondCap, Refused, check_actor, is_named
+from stepflow.boundary.settings import check_actor, is_named
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.run import label_of
 from stepflow.domain.text import count, usd
 from stepflow.domain.words import Provider, StartEvent
-from stepflow.errors import InputError
+from stepflow.errors import BeyondCap, InputError, Refused
 from stepflow.run.issue import refused_if_silent, repository_reader
 from stepflow.run.request import RunRequest, boundary_settings
 from stepflow.run.start.inputs import Inputs

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from stepflow.boundary.settings import BeyondCap, Refused, TakenBack
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.checkout import TOO_MUCH, PageDiffs, StepDiff
 from stepflow.domain.connection import Connection
@@ -32,14 +31,17 @@ from stepflow.domain.reports.report import AgentResult, RunReport
 from stepflow.domain.words import Outcome, Stage
 from stepflow.errors import (
     BaseCheckError,
+    BeyondCap,
     BoundaryError,
     DefinitionError,
     InputError,
     IsolationError,
     ModelError,
+    Refused,
     RunCancelled,
     Severity,
     StepflowError,
+    TakenBack,
 )
 from stepflow.journal import JournalFile, digest_journal, iter_journal
 from stepflow.ports import Clock

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from stepflow.boundary.github_types import IssueNow
 from stepflow.boundary.image_addresses import attached_id, image_hosts, signed_addresses
-from stepflow.boundary.settings import Refused, check_actor
+from stepflow.boundary.settings import check_actor
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.conversation import inspect_image
 from stepflow.domain.run import LARGEST_IMAGES, MOST_IMAGES, ImageProblem, Issue, IssueImage, describe_unseen
 from stepflow.domain.text import RemovedPiece, Spent, TextRemoved
 from stepflow.domain.words import Permission, Provider
 from stepflow.engine.prompt.sanitize import SanitizedText, sanitize, sanitize_line
-from stepflow.errors import BoundaryError, InputError, StepflowError
+from stepflow.errors import BoundaryError, InputError, Refused, StepflowError
 from stepflow.model.scenario import Scenario
 from stepflow.run.request import RunRequest, boundary_settings
 from stepflow.run.start.server import check_addresses

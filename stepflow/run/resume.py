@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from stepflow.boundary.own_texts import has_same_text
-from stepflow.boundary.settings import Refused
 from stepflow.domain import event as events
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.conversation import ModelTurn
@@ -20,7 +19,7 @@ from stepflow.domain.reports.report import RunReport
 from stepflow.domain.run import FollowUp, ReviewedPull, name_in
 from stepflow.domain.words import Outcome, Permission
 from stepflow.engine.context import approval_digest, required_approver
-from stepflow.errors import InputError
+from stepflow.errors import InputError, Refused
 from stepflow.journal import hold_alone, iter_journal, read_journal
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.run.recorded import JOURNAL, PreviousRun, RunSnapshots

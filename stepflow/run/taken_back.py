@@ -6,10 +6,10 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.settings import TakenBack
 from stepflow.definition.builtin import PREFIX
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.words import StartEvent
+from stepflow.errors import TakenBack
 from stepflow.run.issue import refused_if_silent, repository_reader
 from stepflow.run.request import RunRequest
 from stepflow.run.start.inputs import Inputs

@@ -6,7 +6,7 @@ from stepflow.boundary.failure import FailedRun
 from stepflow.boundary.github_types import Account
 from stepflow.boundary.github_writer import GitHubWriter
 from stepflow.boundary.plan import plan_effects
-from stepflow.boundary.settings import BoundarySettings, CommitsInfo, Plan, Refused, branch_name
+from stepflow.boundary.settings import BoundarySettings, CommitsInfo, Plan, branch_name
 from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.agent.definition import AgentDefinition, AgentVerdict, SourceText, Step
 from stepflow.domain.effect import Receipt
@@ -15,6 +15,7 @@ from stepflow.domain.json import JsonObject
 from stepflow.domain.run import Issue, Limits, RunFacts
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import CloseBy, Dialect, OnFailure, Outcome, Stage, StepKind, VerdictType
+from stepflow.errors import Refused
 
 BOT = Account(id=41898282, login="github-actions[bot]")
 ISSUE = Issue(number=7, title="Fix the parser", body="It breaks.", author="ann", labels=("agent:fixer",))

@@ -10,8 +10,7 @@ from stepflow.boundary.bundle_push import BundlePush, Pushed
 from stepflow.boundary.commit_check import MOST_ENTRIES, CommitRules
 from stepflow.boundary.git import Remote
 from stepflow.boundary.github_types import Account
-from stepflow.boundary.settings import Refused
-from stepflow.errors import BoundaryError
+from stepflow.errors import BoundaryError, Refused
 from tests.boundary.checkout import Checkout, served
 from tests.boundary.conftest import TOKEN
 from tests.servers.git_http import GitServer

@@ -14,9 +14,8 @@ import pytest
 from stepflow.boundary.bundle_push import BundlePush, Pushed
 from stepflow.boundary.git import Remote
 from stepflow.boundary.github_types import Account
-from stepflow.boundary.settings import Refused
 from stepflow.domain.checkout import CommandRequest
-from stepflow.errors import BoundaryError
+from stepflow.errors import BoundaryError, Refused
 from stepflow.sandbox.box import Toolbox
 from tests.boundary.checkout import Checkout, served
 from tests.boundary.conftest import TOKEN

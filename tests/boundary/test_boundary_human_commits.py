@@ -18,7 +18,7 @@ from stepflow.boundary.git import Remote
 from stepflow.boundary.github_failures import GitHubFailed
 from stepflow.boundary.github_types import Account
 from stepflow.boundary.github_writer import GitHubWriter
-from stepflow.boundary.settings import Refused
+from stepflow.errors import Refused
 from tests.boundary.checkout import Checkout, served
 from tests.boundary.conftest import TOKEN
 from tests.covering import FULL

@@ -14,8 +14,7 @@ from stepflow.boundary.git import Remote
 from stepflow.boundary.github_failures import RetryPolicy, WriteFailed
 from stepflow.boundary.github_types import Account
 from stepflow.boundary.github_writer import GitHubWriter
-from stepflow.boundary.settings import Refused
-from stepflow.errors import BoundaryError
+from stepflow.errors import BoundaryError, Refused
 from tests.boundary.checkout import Checkout, served
 from tests.boundary.conftest import TOKEN
 from tests.servers.bare_repository import BareRepository

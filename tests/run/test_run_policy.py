@@ -9,13 +9,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepflow.boundary.settings import Refused
 from stepflow.definition.loading import load_agent
 from stepflow.domain.agent.agent_settings import Rung
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.json import JsonValue
 from stepflow.domain.words import MODEL_ALIASES, Effort, Network, Permission, Provider
-from stepflow.errors import InputError
+from stepflow.errors import InputError, Refused
 from stepflow.model.models import MODEL_IDS
 from stepflow.run.start.event import EventPayload
 from stepflow.run.start.input_maps import SharedLimits

@@ -23,7 +23,6 @@ from stepflow import (
     Toolbox,
     ToolboxOptions,
 )
-from stepflow.boundary.settings import Refused
 from stepflow.domain.agent.agent_settings import Parameter
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.checkout import CommandResult
@@ -32,7 +31,7 @@ from stepflow.domain.effect import Effect, EffectKind, EffectStatus, PostComment
 from stepflow.domain.flow import FlowResult
 from stepflow.domain.run import RunFacts
 from stepflow.domain.words import Dialect, Isolation, Outcome
-from stepflow.errors import BoundaryError, ModelError
+from stepflow.errors import BoundaryError, ModelError, Refused
 from stepflow.report.collect import collect_report
 from stepflow.run.scenarios import parse_scenario
 from tests.build import issue_agent, make_agent, make_step, make_validator

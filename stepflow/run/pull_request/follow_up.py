@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.commit_check import read_trailers
 from stepflow.boundary.git import Git, GitFailed
 from stepflow.boundary.github_types import Account, CommitNow, PullRequest, ReviewThread, ThreadComment, WorkflowJob
-from stepflow.boundary.settings import Refused, is_named
+from stepflow.boundary.settings import is_named
 from stepflow.domain.run import FollowUp
 from stepflow.domain.text import ANSI
 from stepflow.engine.prompt.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
-from stepflow.errors import InputError
+from stepflow.errors import InputError, Refused
 from stepflow.run.issue import Subject, Writers, github_reader, join_texts, new_mark, quote, refused_if_silent
 from stepflow.run.request import RunRequest, git_remote
 from stepflow.run.resume import look_into

@@ -16,11 +16,10 @@ from stepflow.boundary.git import Git, TooMuch
 from stepflow.boundary.github_failures import GitHubFailed
 from stepflow.boundary.github_types import PullRequest
 from stepflow.boundary.own_texts import OwnComment, find_own_comment, without_marker
-from stepflow.boundary.settings import Refused
 from stepflow.domain.run import DiffLines, ReviewedFile, ReviewedPull
 from stepflow.domain.text import count
 from stepflow.engine.prompt.sanitize import SanitizedText, sanitize, sanitize_line, sanitize_plain
-from stepflow.errors import BoundaryError
+from stepflow.errors import BoundaryError, Refused
 from stepflow.run.issue import Writers, join_texts, new_mark, quote
 from stepflow.run.pull_request.follow_up import describe_thread, fetch_history, is_shown, open_reader, thread_heading
 from stepflow.run.request import RunRequest

@@ -9,11 +9,11 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from stepflow.boundary.settings import Refused
 from stepflow.domain.agent.agent_settings import Rung
 from stepflow.domain.agent.definition import AgentDefinition, Step
 from stepflow.domain.text import usd
 from stepflow.domain.words import Network, Permission, Provider
+from stepflow.errors import Refused
 from stepflow.model.models import resolve_model
 from stepflow.run.start.input_maps import SharedLimits
 from stepflow.run.start.input_values import (
