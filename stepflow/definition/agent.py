@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from stepflow.definition.diagnostics import (
     Diagnostics,
@@ -16,13 +16,7 @@ from stepflow.definition.diagnostics import (
     format_value,
     list_words,
 )
-from stepflow.definition.file_models import (
-    AgentFile,
-    FlowSettings,
-    ModelSettings,
-    RunnerKeys,
-    VerdictConfig,
-)
+from stepflow.definition.file_models import AgentFile, FlowSettings, ModelSettings, RunnerKeys
 from stepflow.definition.folder import AgentFolder, read_object
 from stepflow.definition.old_names import OLD_VERDICT_TYPES, FlatAgentFile, is_flat, to_runner_layout
 from stepflow.definition.parsing import JsonFault, Pointer, node_at, parse_json
@@ -34,6 +28,7 @@ from stepflow.domain.agent.agent_settings import (
     Parameter,
     ParameterRules,
     Rung,
+    VerdictConfig,
 )
 from stepflow.domain.agent.definition import AgentDefinition, AgentVerdict
 from stepflow.domain.json import JsonObject, JsonValue
@@ -86,7 +81,7 @@ def build_verdict(agent: Agent) -> AgentVerdict | None:
             visits=config.max_visits_per_step,
             turns=config.max_turns_per_step or DEFAULT_MAX_TURNS,
         ),
-        config=agent.written_verdict,
+        config=config,
     )
 
 
@@ -235,13 +230,11 @@ _NO_FILE = AgentFile.model_construct(name="", version="", display_name="", descr
 @dataclass(frozen=True, kw_only=True)
 class Agent:
     """What `agent.json` says. `known` is False when it is missing, as it may be beside a bare registry: nothing is
-    concluded from it then. `written_verdict` is the config of its verdict as it is in the file. `problems` are for its
-    pointers."""
+    concluded from it then. `problems` are for its pointers."""
 
     problems: FileProblems
     known: bool = True
     file: AgentFile = _NO_FILE
-    written_verdict: JsonObject = field(default_factory=dict)
 
     @property
     def runner(self) -> RunnerKeys:
@@ -280,10 +273,9 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, may_lack: bool)
     layout = to_runner_layout(document, problems)
     file, problems = layout.read(FlatAgentFile if is_flat(document) else AgentFile, problems)
     registry = node_at(layout.document, _REGISTRY_PATH)
-    config = node_at(layout.document, _AT / "config")
     agent = None
     if file is not None and _type((file.runner or RunnerKeys()).verdict.type, _AT / "type", problems):
-        agent = Agent(problems=problems, file=file, written_verdict=config if isinstance(config, dict) else {})
+        agent = Agent(problems=problems, file=file)
     return agent, registry if isinstance(registry, str) else DEFAULT_REGISTRY
 
 

@@ -12,14 +12,14 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from stepflow.definition.diagnostics import FileProblems, did_you_mean, list_words
-from stepflow.definition.file_models import AtLeastOne, AtLeastZero, Registry, StepSettings
+from stepflow.definition.file_models import AtLeastZero, Registry, StepSettings
 from stepflow.definition.folder import beside
 from stepflow.definition.parsing import Pointer
 from stepflow.definition.prompts import Supply, check_stdin, values_in
 from stepflow.definition.shapes import inside
 from stepflow.definition.steps import Node, Nodes, check_key
 from stepflow.definition.texts import DEFAULT_EDITION, Address, PromptFiles
-from stepflow.domain.agent.agent_settings import NULL_ALLOWED, Code, FileModel, PathPart, refuse
+from stepflow.domain.agent.agent_settings import NULL_ALLOWED, AtLeastOne, Code, FileModel, PathPart, refuse
 from stepflow.domain.agent.definition import OutcomeRule, SourceText, StepCheck, StepPrompt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import Dialect, Intent, StepKind

@@ -23,6 +23,7 @@ from stepflow.domain.agent.agent_settings import (
     Parameter,
     PathPart,
     StepCommand,
+    VerdictConfig,
     refuse,
 )
 from stepflow.domain.agent.validation import (
@@ -40,7 +41,6 @@ AgentName = Annotated[str, Code(wrong="SF101"), Field(pattern=r"^[a-z][a-z0-9-]*
 Mode = Annotated[PermissionMode, Strict(False)]
 EffortLevel = Annotated[Effort, Strict(False)]
 AtLeastZero = Annotated[int, Field(ge=0)]
-AtLeastOne = Annotated[int, Field(ge=1)]
 Models = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
 OutputTokens = Annotated[int, Field(ge=1, le=LARGEST_OUTPUT)]
 
@@ -78,28 +78,6 @@ class FlowSettings(ModelSettings):
     prompts: PromptSettings = PromptSettings()
     schemas: SchemaFiles = SchemaFiles()
     model: Annotated[str | None, Field(alias="defaultModel")] = None
-
-
-class CompositePart(FileModel):
-    """One of `conditions` of `meta:composite`."""
-
-    type: Annotated[str, Code("SF204")]
-    config: VerdictConfig | None = None
-
-
-class VerdictConfig(FileModel):
-    """`runner.verdict.config`: the keys of all verdict types."""
-
-    no_effect = frozenset({"handlerPath"})
-    max_iterations: AtLeastOne | None = None
-    max_visits_per_step: AtLeastOne | None = None
-    max_turns_per_step: AtLeastOne | None = None
-    max_checks: AtLeastOne | None = None
-    verdict_keyword: str | None = None
-    signal_type: str | None = None
-    required_fields: JsonValue = None
-    operator: Literal["and", "or", "first"] | None = None
-    conditions: list[CompositePart] | None = None
 
 
 class VerdictSettings(FileModel):

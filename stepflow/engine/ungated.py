@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
+from stepflow.domain.agent.agent_settings import VerdictConfig
 from stepflow.domain.agent.definition import AgentVerdict, Step, StepCheck, StepPrompt
 from stepflow.domain.event import CheckJudged
 from stepflow.domain.flow import Decided, Decision, FormatError, RunState, Undecided, find_continuation
@@ -222,31 +223,29 @@ def explain_finish(verdict: AgentVerdict, inputs: VerdictInput) -> str | None:
             assert_never(verdict.type)
 
 
-def _check_condition(kind: str, config: JsonObject, inputs: VerdictInput) -> str | None:
+def _check_condition(kind: str, config: VerdictConfig, inputs: VerdictInput) -> str | None:
     match kind:
         case VerdictType.COUNT_ITERATION:
-            return _reach_count(inputs.iteration, config.get("maxIterations"), "iterations")
+            return _reach_count(inputs.iteration, config.max_iterations, "iterations")
         case VerdictType.COUNT_CHECK:
-            return _reach_count(inputs.answers, config.get("maxChecks"), "answers")
+            return _reach_count(inputs.answers, config.max_checks, "answers")
         case VerdictType.DETECT_KEYWORD:
-            word = config.get("verdictKeyword")
-            is_found = isinstance(word, str) and word and any(word in text for text in inputs.texts)
-            return f'the answer contains "{word}"' if is_found else None
+            word = config.verdict_keyword
+            return f'the answer contains "{word}"' if word and any(word in text for text in inputs.texts) else None
         case VerdictType.DETECT_STRUCTURED:
             return _find_signal(config, inputs)
         case _:
             return None
 
 
-def _reach_count(count: int, limit: JsonValue, noun: str) -> str | None:
-    return f"{limit} {noun} are taken" if isinstance(limit, int) and count >= limit else None
+def _reach_count(count: int, limit: int | None, noun: str) -> str | None:
+    return f"{limit} {noun} are taken" if limit is not None and count >= limit else None
 
 
-def _check_composite(config: JsonObject, inputs: VerdictInput) -> str | None:
-    parts = config.get("conditions")
-    reasons = [_check_part(part, inputs) for part in parts] if isinstance(parts, list) else []
+def _check_composite(config: VerdictConfig, inputs: VerdictInput) -> str | None:
+    reasons = [_check_condition(part.type, part.config or VerdictConfig(), inputs) for part in config.conditions or ()]
     finished = [reason for reason in reasons if reason is not None]
-    match config.get("operator"):
+    match config.operator:
         case "and":
             return "; ".join(finished) if reasons and len(finished) == len(reasons) else None
         case "first":
@@ -256,15 +255,8 @@ def _check_composite(config: JsonObject, inputs: VerdictInput) -> str | None:
             return finished[0] if finished else None
 
 
-def _check_part(part: JsonValue, inputs: VerdictInput) -> str | None:
-    if not isinstance(part, dict):
-        return None
-    config = part.get("config")
-    return _check_condition(str(part.get("type")), config if isinstance(config, dict) else {}, inputs)
-
-
-def _find_signal(config: JsonObject, inputs: VerdictInput) -> str | None:
-    signal, fields = config.get("signalType"), config.get("requiredFields")
+def _find_signal(config: VerdictConfig, inputs: VerdictInput) -> str | None:
+    signal, fields = config.signal_type, config.required_fields
     closed = (each for text in inputs.texts for each in FENCE.finditer(text) if each["body"] is not None)
     fences = [each for each in closed if each["label"].strip() == signal]
     fits = (("signal", signal), ("type", signal), *_MEANS_FINISHED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from stepflow.domain.agent.agent_settings import VerdictConfig
 from stepflow.domain.agent.definition import AgentVerdict, Gate, SourceText, StepPrompt
 from stepflow.domain.flow import RunState
 from stepflow.domain.run import Limits
@@ -31,7 +32,11 @@ def make_agent(*steps, verdict=VerdictType.COUNT_ITERATION, config=None, **more)
         *(steps or (make_step(),)),
         name="iterator",
         description="Works on issues.",
-        verdict=AgentVerdict(type=verdict, limits=Limits(iterations=LIMIT), config=config or {}),
+        verdict=AgentVerdict(
+            type=verdict,
+            limits=Limits(iterations=LIMIT),
+            config=VerdictConfig.model_validate(config or {}),
+        ),
         **more,
     )
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from stepflow.domain.agent.agent_settings import VerdictConfig
 from stepflow.domain.agent.definition import AgentVerdict
 from stepflow.domain.run import Limits
 from stepflow.domain.words import VerdictType
@@ -16,7 +17,8 @@ FED = VerdictInput(iteration=2, limit=5, answers=2, texts=("working on it", "DON
 
 def finished(kind: VerdictType, config: dict | None = None, **more: object) -> str | None:
     return explain_finish(
-        AgentVerdict(type=kind, limits=Limits(iterations=5), config=config or {}), replace(FED, **more)
+        AgentVerdict(type=kind, limits=Limits(iterations=5), config=VerdictConfig.model_validate(config or {})),
+        replace(FED, **more),
     )
 
 
@@ -93,7 +95,7 @@ def test_conditions_are_combined(operator: str, conditions: list, why: str | Non
 
 
 def test_conditions_that_say_nothing_never_finish() -> None:
-    odd = ["text", {"type": "detect:graph"}, {"type": "count:check", "config": "none"}]
+    odd = [{"type": "detect:graph"}, {"type": "count:check"}]
     for operator in ("and", "or", "first"):
         assert finished(VerdictType.META_COMPOSITE, {"operator": operator, "conditions": odd}) is None
         assert finished(VerdictType.META_COMPOSITE, {"operator": operator}) is None

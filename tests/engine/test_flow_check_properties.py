@@ -9,6 +9,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stepflow.domain.agent.agent_settings import VerdictConfig
 from stepflow.domain.agent.definition import AgentDefinition, AgentVerdict, OutcomeRule
 from stepflow.domain.conversation import ModelFault, ModelTurn
 from stepflow.domain.event import CheckJudged, Event, IterationStarted, Routed, StepAnswered
@@ -35,9 +36,9 @@ STEP = st.tuples(RULES, RULES, st.sampled_from([None, "Is it done?"]))
 VERDICTS = st.sampled_from(
     [
         AgentVerdict(type=VerdictType.COUNT_ITERATION, limits=LIMITS),
-        AgentVerdict(type=VerdictType.COUNT_CHECK, limits=LIMITS, config={"maxChecks": 3}),
-        AgentVerdict(type=VerdictType.DETECT_KEYWORD, limits=LIMITS, config={"verdictKeyword": "ok"}),
-        AgentVerdict(type=VerdictType.DETECT_STRUCTURED, limits=LIMITS, config={"signalType": "pass"}),
+        AgentVerdict(type=VerdictType.COUNT_CHECK, limits=LIMITS, config=VerdictConfig(max_checks=3)),
+        AgentVerdict(type=VerdictType.DETECT_KEYWORD, limits=LIMITS, config=VerdictConfig(verdict_keyword="ok")),
+        AgentVerdict(type=VerdictType.DETECT_STRUCTURED, limits=LIMITS, config=VerdictConfig(signal_type="pass")),
         AgentVerdict(type=VerdictType.POLL_STATE, limits=LIMITS),
     ]
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stepflow.domain.agent.agent_settings import StepCommand
+from stepflow.domain.agent.agent_settings import StepCommand, VerdictConfig
 from stepflow.domain.agent.definition import AgentDefinition, AgentVerdict, Step
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.event import Routed, UserMessage, ValidatorRan
@@ -26,7 +26,12 @@ def free_step(step_id: str, kind: StepKind | None = None, *, next_step: str | No
 
 def judged_agent(kind: VerdictType, *steps: Step, **config: object) -> AgentDefinition:
     """An agent of these steps that its verdict runs."""
-    return make_agent(*steps, verdict=AgentVerdict(type=kind, limits=Limits(iterations=10), config=dict(config)))
+    return make_agent(
+        *steps,
+        verdict=AgentVerdict(
+            type=kind, limits=Limits(iterations=10), config=VerdictConfig.model_validate(dict(config))
+        ),
+    )
 
 
 def test_counting_iterations_walks_on_and_reaching_the_number_is_success() -> None:

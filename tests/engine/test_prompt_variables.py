@@ -91,7 +91,7 @@ VERDICTS = [
     (VerdictType.DETECT_STRUCTURED, SIGNAL),
     (VerdictType.DETECT_GRAPH, {}),
     (VerdictType.META_COMPOSITE, {"operator": "or", "conditions": [FIVE, STOP, TWICE]}),
-    (VerdictType.META_COMPOSITE, {"operator": "first", "conditions": ["x", {"type": "odd"}]}),
+    (VerdictType.META_COMPOSITE, {"operator": "first", "conditions": [TWICE, STOP]}),
     (VerdictType.META_COMPOSITE, {}),
 ]
 #: What becomes of a polled issue.

@@ -36,6 +36,7 @@ NULL_ALLOWED = "null allowed"
 Item = TypeVar("Item")
 #: A list in a file. The list itself is converted to a tuple; its items stay strict.
 Items = Annotated[tuple[Item, ...], Strict(False)]
+AtLeastOne = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,28 @@ class Parameter(FileModel):
     required: bool = False
     default: Annotated[JsonValue, NULL_ALLOWED] = None  # null is of no type, which has an error of its own
     validation: ParameterRules | None = None
+
+
+class CompositePart(FileModel):
+    """One of `conditions` of `meta:composite`."""
+
+    type: Annotated[str, Code("SF204")]
+    config: VerdictConfig | None = None
+
+
+class VerdictConfig(FileModel):
+    """`runner.verdict.config`: the keys of all verdict types. `required_fields` are names, or names and values."""
+
+    no_effect = frozenset({"handlerPath"})
+    max_iterations: AtLeastOne | None = None
+    max_visits_per_step: AtLeastOne | None = None
+    max_turns_per_step: AtLeastOne | None = None
+    max_checks: AtLeastOne | None = None
+    verdict_keyword: str | None = None
+    signal_type: str | None = None
+    required_fields: JsonValue = None
+    operator: Literal["and", "or", "first"] | None = None
+    conditions: list[CompositePart] | None = None
 
 
 #: The highest token limit that agent.json may set for one answer. No model of the Messages API gives more.

@@ -21,6 +21,7 @@ from stepflow.domain.agent.agent_settings import (
     Rung,
     Skill,
     StepCommand,
+    VerdictConfig,
     mcp_name,
 )
 from stepflow.domain.agent.validation import Validator
@@ -240,8 +241,7 @@ class AgentVerdict:
     type: VerdictType
     #: The agent's own limits.
     limits: Limits
-    #: As written, with old names replaced by new ones.
-    config: JsonObject = field(default_factory=dict)
+    config: VerdictConfig = field(default_factory=VerdictConfig)
 
 
 DEFAULT_MODEL = "opus"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from stepflow.domain.agent.agent_settings import GitHubSettings
+from stepflow.domain.agent.agent_settings import GitHubSettings, VerdictConfig
 from stepflow.domain.agent.definition import AgentDefinition, Gate, Step, StepInput
 from stepflow.domain.flow import RunState
 from stepflow.domain.json import JsonObject, JsonValue, as_text, compact
@@ -98,8 +98,9 @@ class _Now:
     limit: int
     verdict: str
 
-    def config(self, key: str) -> JsonValue:
-        return self.agent.verdict.config.get(key)
+    @property
+    def config(self) -> VerdictConfig:
+        return self.agent.verdict.config
 
 
 #: Every run variable and how to read it; the loader checks prompts against the names.
@@ -123,16 +124,16 @@ _RUN_VARIABLES: dict[str, Callable[[_Now], JsonValue]] = {
 }
 _VERDICT_VARIABLES: dict[VerdictType, dict[str, Callable[[_Now], JsonValue]]] = {
     VerdictType.COUNT_CHECK: {
-        "max_checks": lambda now: now.config("maxChecks"),
+        "max_checks": lambda now: now.config.max_checks,
         "check_count": lambda now: now.state.iteration,
     },
     VerdictType.DETECT_KEYWORD: {
-        "completion_keyword": lambda now: now.config("verdictKeyword"),
-        "verdict_keyword": lambda now: now.config("verdictKeyword"),
+        "completion_keyword": lambda now: now.config.verdict_keyword,
+        "verdict_keyword": lambda now: now.config.verdict_keyword,
     },
     VerdictType.DETECT_STRUCTURED: {
-        "signal_type": lambda now: now.config("signalType"),
-        "required_fields": lambda now: compact(now.config("requiredFields") or []),
+        "signal_type": lambda now: now.config.signal_type,
+        "required_fields": lambda now: compact(now.config.required_fields or []),
     },
 }
 
@@ -202,7 +203,7 @@ def describe_verdict(agent: AgentDefinition, limit: int) -> str:
             return f"The work is done when, at closing, {_describe_wanted_state(agent.github)}."
         case VerdictType.COUNT_ITERATION | VerdictType.COUNT_CHECK as count:
             turns = count is VerdictType.COUNT_ITERATION
-            most = f"{limit} iterations are available" if turns else f"{config.get('maxChecks')} answers are taken"
+            most = f"{limit} iterations are available" if turns else f"{config.max_checks} answers are taken"
             return f"At most {most}; the work must be finished within them."
         case VerdictType.DETECT_GRAPH:
             return "The work is done when a closing step answers `closing` and all its validators pass."
@@ -235,37 +236,28 @@ def _describe_labels(github: GitHubSettings) -> str:
     return f" ({'; '.join(parts)})" if parts else ""
 
 
-def _describe_composite(config: JsonObject) -> str:
-    conditions = config.get("conditions")
-    listed = [_describe_child(entry) for entry in conditions] if isinstance(conditions, list) else []
-    operator = OPERATORS.get(str(config.get("operator")), OPERATORS["and"])
+def _describe_composite(config: VerdictConfig) -> str:
+    listed = (_describe_condition(part.type, part.config or VerdictConfig()) for part in config.conditions or ())
     numbered = "; ".join(f"({number}) {text}" for number, text in enumerate(listed, start=1))
-    return f"The work is done when {operator}: {numbered}."
+    return f"The work is done when {OPERATORS[config.operator or 'and']}: {numbered}."
 
 
-def _describe_child(entry: JsonValue) -> str:
-    if not isinstance(entry, dict):
-        return str(entry)
-    config = entry.get("config")
-    return _describe_condition(str(entry.get("type")), config if isinstance(config, dict) else {})
-
-
-def _describe_condition(kind: str, config: JsonObject) -> str:
+def _describe_condition(kind: str, config: VerdictConfig) -> str:
     match kind:
         case VerdictType.COUNT_ITERATION:
-            return f"{config.get('maxIterations')} iterations have run"
+            return f"{config.max_iterations} iterations have run"
         case VerdictType.COUNT_CHECK:
-            return f"{config.get('maxChecks')} answers have been taken"
+            return f"{config.max_checks} answers have been taken"
         case VerdictType.DETECT_KEYWORD:
-            return f"an answer contains the completion word `{config.get('verdictKeyword')}`"
+            return f"an answer contains the completion word `{config.verdict_keyword}`"
         case VerdictType.DETECT_STRUCTURED:
-            return f"an answer gives the signal `{config.get('signalType')}`{_describe_fields(config)}"
+            return f"an answer gives the signal `{config.signal_type}`{_describe_fields(config.required_fields)}"
         case _:
             return kind
 
 
-def _describe_fields(config: JsonObject) -> str:
-    match config.get("requiredFields"):
+def _describe_fields(required: JsonValue) -> str:
+    match required:
         case dict() as wanted if wanted:
             return f" with exactly these values: {compact(wanted)}"
         case list() as names if names:
