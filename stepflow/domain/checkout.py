@@ -135,23 +135,6 @@ class BaseCheck:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SnapshotInfo:
-    """A snapshot of the workspace. If nothing changed, `name` is that of the previous snapshot; it is empty if there is
-    none.
-
-    `files` counts the paths that changed; `bytes` is how much the store grew. `left_out` says which paths are not
-    included, and why. If a snapshot failed, `problem` says why and `name` is the last one that succeeded.
-    """
-
-    name: str
-    files: int = 0
-    bytes: int = 0
-    seconds: float = 0.0
-    left_out: tuple[str, ...] = ()
-    problem: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class FileDiff:
     """The changes to one file, as text for people. `added` and `removed` count all lines, including those left out of
     the text."""

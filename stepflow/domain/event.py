@@ -77,12 +77,13 @@ class RunResumed:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotTaken:
-    """The working tree was saved as `name`, which names its content. `files` changed since the previous snapshot."""
+    """The working tree was saved as `name`, which names its content. `files` changed since the previous snapshot, and
+    the store grew by `bytes`."""
 
     name: str
-    files: int
-    bytes: int
-    seconds: float
+    files: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
     event: Literal["snapshot_taken"] = "snapshot_taken"
 
 

@@ -26,7 +26,6 @@ from stepflow.domain.checkout import (
     CommandRequest,
     CommandResult,
     SnapshotDiffs,
-    SnapshotInfo,
     StepDiff,
     read_diff,
 )
@@ -176,21 +175,28 @@ class Snapshots:
         #: The paths that each snapshot leaves out, with the reason.
         self._left_out: dict[str, Mapping[bytes, str]] = {}
 
-    def take(self, *, step: str = "", run: str = "") -> SnapshotInfo:
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Return which paths the latest snapshot leaves out, and why."""
+        left_out = self._left_out.get(self._last, {})
+        return tuple(f"{_printable(path)}: {why}" for path, why in sorted(left_out.items()))
+
+    def take(self, *, step: str = "", run: str = "") -> events.SnapshotTaken | events.SnapshotFailed:
         """Store the tree as it is now, with the changes since the snapshots at which the `step` and the `run` began. A
-        failure is returned as `problem`; only a broken toolbox raises, an `IsolationError`."""
+        tree that did not change has the name of the previous snapshot. Only a broken toolbox raises, an
+        `IsolationError`."""
         begun = time.monotonic()
         try:
-            info = self._take(step, run)
-            self._has_failed = False
+            taken = self._take(step, run)
         except IsolationError:
             raise
         except StepflowError as error:
             self._has_failed = True
-            info = SnapshotInfo(name=self._last, problem=str(error))
-        return replace(info, seconds=time.monotonic() - begun)
+            return events.SnapshotFailed(reason=str(error))
+        self._has_failed = False
+        return replace(taken, seconds=time.monotonic() - begun)
 
-    def _take(self, step: str, run: str) -> SnapshotInfo:
+    def _take(self, step: str, run: str) -> events.SnapshotTaken:
         starts = list(dict.fromkeys((step, run))) if run else []
         limit = min(SNAPSHOT_LIMIT, self._store.free_bytes)
         request: JsonObject = {"last": self._last, "anew": self._has_failed, "starts": [*starts]}
@@ -205,7 +211,7 @@ class Snapshots:
                 raise StepflowError(f"A snapshot cannot be written: {exc.strerror}.", hint=hint) from exc
             name = answer["name"]
             if not name:
-                return SnapshotInfo(name=self._last, left_out=_describe_left_out(self._left_out[self._last]))
+                return events.SnapshotTaken(name=self._last)
             spool.seek(answer["pack"])
             texts = [spool.read(size) for size, _ in answer["diffs"]]
             spool.truncate(answer["pack"])
@@ -219,7 +225,7 @@ class Snapshots:
                 diffs = [self._read_diff(start, text, left_out, whole=whole) for start, text, (_, whole) in pairs]
             size = self._store.add(name, spool, SnapshotDiffs(step=diffs[0], run=diffs[-1]))
         self._last, self._left_out[name] = name, left_out
-        return SnapshotInfo(name=name, files=answer["files"], bytes=size, left_out=_describe_left_out(left_out))
+        return events.SnapshotTaken(name=name, files=answer["files"], bytes=size)
 
     def _ask(
         self,
@@ -288,10 +294,6 @@ def _read_left_out(answer: Mapping[str, Any]) -> dict[bytes, str]:
     return {path.encode("latin-1"): why for path, why in answer["left_out"].items()}
 
 
-def _describe_left_out(left_out: Mapping[bytes, str]) -> tuple[str, ...]:
-    return tuple(f"{_printable(path)}: {why}" for path, why in sorted(left_out.items()))
-
-
 def _printable(path: bytes) -> str:
     """Escape line breaks and control characters: the tools choose the names of files."""
     text = path.decode("utf-8", "replace")
@@ -329,27 +331,23 @@ class Snapshotter:
 
         A failed snapshot does not end the run, but the run cannot be resumed from here until the next one.
         """
-        info = self._snapshots.take(step=self._step_start, run=self._flow_start)
-        if info.problem:
+        taken = self._snapshots.take(step=self._step_start, run=self._flow_start)
+        if isinstance(taken, events.SnapshotFailed):
             self.holds = False
-            if info.problem != self._problem:
-                self._journal.append(events.SnapshotFailed(reason=info.problem))
-        elif mark or info.name != self._latest:
-            self._latest, self.holds = info.name, True
+            if taken.reason != self._problem:
+                self._journal.append(taken)
+            self._problem = taken.reason
+            return
+        if mark or taken.name != self._latest:
+            self._latest, self.holds = taken.name, True
             if self._is_in_flow and not self._flow_start:
-                self._flow_start = self._step_start = info.name
-            self._journal.append(
-                events.SnapshotTaken(
-                    name=info.name,
-                    files=info.files,
-                    bytes=info.bytes,
-                    seconds=info.seconds,
-                )
-            )
-        self._problem = info.problem
-        if info.left_out != self._left_out:
-            self._left_out = info.left_out
-            names = "; ".join(info.left_out[:MOST_NAMED])
+                self._flow_start = self._step_start = taken.name
+            self._journal.append(taken)
+        self._problem = ""
+        left_out = self._snapshots.left_out
+        if left_out != self._left_out:
+            self._left_out = left_out
+            names = "; ".join(left_out[:MOST_NAMED])
             self._warn(f"not kept: {names}" if names else "all files are kept again")
 
     def _warn(self, message: str) -> None:

@@ -10,7 +10,6 @@ from typing import cast
 import pytest
 
 from stepflow.domain.agent.agent_settings import mcp_name
-from stepflow.domain.checkout import SnapshotInfo
 from stepflow.domain.conversation import ToolCall, ToolSpec, ToolUse
 from stepflow.domain.event import Event, SnapshotTaken, ToolStarted
 from stepflow.ports import Ports
@@ -74,8 +73,10 @@ class Snapshots:
 
     numbers: count[int] = field(default_factory=lambda: count(1))
 
-    def take(self, **_: str) -> SnapshotInfo:
-        return SnapshotInfo(name=str(next(self.numbers)))
+    left_out: tuple[str, ...] = ()
+
+    def take(self, **_: str) -> SnapshotTaken:
+        return SnapshotTaken(name=str(next(self.numbers)))
 
 
 @dataclass

@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from stepflow.domain.checkout import SnapshotInfo
 from stepflow.domain.conversation import ToolUse
+from stepflow.domain.event import SnapshotFailed, SnapshotTaken
 from stepflow.run.recorded import RunSnapshots
 from stepflow.run.snapshots import Snapshots, Snapshotter
 from tests.fakes import ListJournal
@@ -21,9 +21,11 @@ class CountedSnapshots:
     done: list[str] = field(default_factory=list)
     problem: str = ""
 
-    def take(self, **_: str) -> SnapshotInfo:
+    left_out: tuple[str, ...] = ()
+
+    def take(self, **_: str) -> SnapshotTaken | SnapshotFailed:
         self.done.append("take")
-        return SnapshotInfo(name="new", files=0, bytes=0, seconds=0.0, problem=self.problem)
+        return SnapshotFailed(reason=self.problem) if self.problem else SnapshotTaken(name="new")
 
     def restore(self, name: str) -> None:
         self.done.append(f"restore {name}")

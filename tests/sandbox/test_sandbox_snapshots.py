@@ -9,6 +9,7 @@ import pytest
 from snapshot_world import Worked, copy_of, listing, worked
 from toolbox_world import git
 
+from stepflow.domain.event import SnapshotTaken
 from stepflow.domain.secrets import Redactor
 from stepflow.run.snapshots import Snapshots, SnapshotStore
 from stepflow.sandbox.box import Toolbox
@@ -168,7 +169,7 @@ def test_a_snapshot_is_taken_and_put_back_by_one_process(base, open_folder, monk
             one.sh(script)
             started.clear()
             taken = one.snapshots.take(step=start, run=start)
-            assert taken.problem == ""
+            assert isinstance(taken, SnapshotTaken), taken
             counts.append(len(started))
         started.clear()
         one.snapshots.restore(taken.name)
@@ -234,11 +235,11 @@ class TestWhatChanged:
                 f"rm {secret}; git checkout -qb {secret}",
             ):
                 one.sh(put)
-                problems.append(snapshots.take().problem)
+                problems.append(snapshots.take().reason)
             one.sh("git checkout -qb clean")
             last = snapshots.take(step=first.name, run=first.name)
             assert set(shown(one, last.name)) == {"token"}
-        assert (first.problem, second.problem, last.problem) == ("", "", "")
+        assert [type(each) for each in (first, second, last)] == [SnapshotTaken] * 3
         assert text.endswith("-token = ***\n+none")
         assert [problem.partition(" contains a secret")[0] for problem in problems] == [
             "A file of the working tree",

@@ -14,6 +14,7 @@ import pytest
 from snapshot_world import worked
 from toolbox_world import gone_within, stays_root
 
+from stepflow.domain.event import SnapshotTaken
 from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
 from stepflow.run.snapshots import Snapshots
@@ -66,14 +67,14 @@ class Hung:
     def problem(self) -> str:
         self.join()
         assert self.info
-        return self.info.problem
+        return self.info.reason
 
     def mend(self) -> None:
         """What is left of it is gone, and the next one works."""
         assert gone_within(10, self.git)
         self._one.box.bash("rm .gitignore")
         info = self._one.snapshots.take()
-        assert (info.problem, info.files) == ("", 1)
+        assert (type(info), info.files) == (SnapshotTaken, 1)
 
 
 def test_a_git_that_is_killed_at_work_costs_one_snapshot(one):
@@ -99,4 +100,4 @@ def test_snapshots_are_taken_where_a_layer_does_not_hold(start, checkout, open_f
     snapshots.take()
     box.bash("echo n > n")
     info = snapshots.take()
-    assert (info.problem, info.files) == ("", 1)
+    assert (type(info), info.files) == (SnapshotTaken, 1)
