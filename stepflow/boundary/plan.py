@@ -39,7 +39,7 @@ from stepflow.domain.effect import (
     SuggestionResults,
     ThreadReply,
 )
-from stepflow.domain.flow import FlowResult
+from stepflow.domain.event import FlowEnded
 from stepflow.domain.run import FollowUp, ReviewedPull, RunFacts
 from stepflow.domain.secrets import Redactor, redact_value
 from stepflow.domain.text import Spent, code_span, name_some
@@ -49,7 +49,7 @@ from stepflow.domain.words import CloseBy, ClosureAction, Outcome, StepKind, Ver
 def plan_effects(
     agent: AgentDefinition,
     facts: RunFacts,
-    result: FlowResult,
+    result: FlowEnded,
     settings: BoundarySettings,
     *,
     summary: str,

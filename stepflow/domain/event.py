@@ -5,6 +5,7 @@ A run's state is a fold of its events. The types are imported at run time becaus
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import not_
 from typing import Annotated, Literal
@@ -12,15 +13,16 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from stepflow.domain.agent.agent_settings import ModelChanged
-from stepflow.domain.checkout import BaseCheck, DiffStat
+from stepflow.domain.checkout import BaseCheck, DiffStat, TreeState
 from stepflow.domain.connection import HostsRequested
 from stepflow.domain.conversation import ModelTurn, RequestAdapted, Substitution, ToolCall, Usage
 from stepflow.domain.effect import ApprovalAnswered, ApprovalAsked, EffectKind, Receipt, SuggestionsTried
+from stepflow.domain.end import End
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.proof import Proof
 from stepflow.domain.run import FollowUp, GuidanceFile, ImagesRead, Issue, ReviewedPull, StartedBy
 from stepflow.domain.text import Spent, TextRemoved
-from stepflow.domain.words import Effort, FailureAction, Intent, Outcome, Stage, StepKind
+from stepflow.domain.words import Effort, FailureAction, Intent, StepKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,15 +160,21 @@ class CompletionJudged:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowEnded:
+class FlowEnded(End):
     """The flow ended; the boundary has not run yet. `answer` is the closing answer."""
 
-    outcome: Outcome
-    stage: Stage
-    reason: str
+    #: The step that gave the closing answer; without one, the last step that began.
     step_id: str
-    answer: JsonObject | None
-    validated: bool
+    answer: JsonObject | None = None
+    #: True only if every validator passed at the last closing.
+    validated: bool = False
+    # Not in the journal: the first two are in the fold of its events.
+    iterations: Annotated[int, Field(exclude=True)] = field(default=0, compare=False)
+    handoff: Annotated[Mapping[str, Mapping[str, JsonValue]], Field(exclude=True)] = field(
+        default_factory=dict, compare=False
+    )
+    #: The state that the validators checked; nothing else may be pushed (boundary.md §4).
+    closing: Annotated[TreeState | None, Field(exclude=True)] = field(default=None, compare=False)
     event: Literal["flow_ended"] = "flow_ended"
 
 
@@ -242,12 +250,9 @@ class Noted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunFinished:
+class RunFinished(End):
     """The last event."""
 
-    outcome: Outcome
-    stage: Stage
-    reason: str
     success: bool
     event: Literal["run_finished"] = "run_finished"
 

@@ -14,9 +14,10 @@ from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
 from stepflow.domain.checkout import TreeState
 from stepflow.domain.conversation import ModelTurn, Remedy, RequestAdapted, Usage
 from stepflow.domain.effect import ApprovalAnswered
+from stepflow.domain.end import End
 from stepflow.domain.json import JsonObject, JsonValue, map_texts
 from stepflow.domain.text import strip_unseen
-from stepflow.domain.words import FailureAction, Intent, Outcome, Stage
+from stepflow.domain.words import FailureAction, Intent, Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,15 +78,8 @@ class Close:
     """Start the completion procedure."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stop:
-    """End the run without success."""
-
-    outcome: Outcome
-    reason: str
-
-
-Move = GoTo | Close | Stop
+#: An end is the end of the run, without success.
+Move = GoTo | Close | End
 
 
 def find_continuation(step_id: str, steps: Container[str]) -> str | None:
@@ -139,28 +133,9 @@ class NotDone:
     failure: ValidatorFailure
 
 
-#: A stop is `validation_failed` if a validator failed. It is `refused` if what the run would push breaks a rule of the
+#: An end is `validation_failed` if a validator failed. It is `refused` if what the run would push breaks a rule of the
 #: boundary, or differs from what the passing validators checked.
-Verdict = Done | NotDone | Stop
-
-
-@dataclass(frozen=True, kw_only=True)
-class FlowResult:
-    """How a flow ended."""
-
-    outcome: Outcome
-    stage: Stage
-    reason: str
-    #: The step that gave the closing answer; without one, the last step that began.
-    step_id: str
-    iterations: int
-    #: The closing answer.
-    answer: JsonObject | None = None
-    handoff: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
-    #: True only if every validator passed at the last closing.
-    validated: bool = False
-    #: The state that the validators checked; nothing else may be pushed (boundary.md §4).
-    closing: TreeState | None = None
+Verdict = Done | NotDone | End
 
 
 _NONE: Mapping[str, Any] = MappingProxyType({})

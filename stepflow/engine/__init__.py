@@ -1,1 +1,1 @@
-"""What comes next: definition and ports in, `FlowResult` out."""
+"""What comes next: definition and ports in, `FlowEnded` out."""

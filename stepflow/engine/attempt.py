@@ -10,6 +10,7 @@ from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged, StepC
 from stepflow.domain.agent.definition import Step, effective_tools
 from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.conversation import Message, ModelRequest, Remedy, text_block, without_images
+from stepflow.domain.end import End
 from stepflow.domain.event import CommandRan, IterationStarted, PromptRendered, SchemaFailed, StepAnswered
 from stepflow.domain.flow import Decided, Decision, FormatError, RunState, Undecided
 from stepflow.domain.json import JsonObject, as_text
@@ -69,7 +70,7 @@ def attempt_step(context: FlowContext, step: Step) -> Answered | None:
         if strikes < MAX_STRIKES:
             return None
         reason = f'the answer schema of step "{step.id}" could not be resolved {MAX_STRIKES} times in a row: {failure}'
-        raise FlowStopped(Outcome.SCHEMA_FAILED, reason) from failure
+        raise FlowStopped(End(outcome=Outcome.SCHEMA_FAILED, reason=reason)) from failure
     before = context.state
     reading: ReadAnswer | FlowStopped | ConversationEnded | None
     try:
@@ -92,7 +93,8 @@ def attempt_step(context: FlowContext, step: Step) -> Answered | None:
     _record_answer(context, step, answer, decision)
     if isinstance(decision, Undecided):
         _note_no_intent(context, step, decision.reason)
-        raise FlowStopped(Outcome.ROUTING_FAILED, f'{decision.lacking} of step "{step.id}": {decision.reason}')
+        reason = f'{decision.lacking} of step "{step.id}": {decision.reason}'
+        raise FlowStopped(End(outcome=Outcome.ROUTING_FAILED, reason=reason))
     return Answered(answer=answer, decision=decision)
 
 
@@ -130,7 +132,7 @@ def _ask_model(context: FlowContext, step: Step, schema: JsonObject | None) -> R
         if context.state.iteration == 1:
             return None
         reason = f'the answer of step "{step.id}" in iteration {context.state.iteration} contains no JSON object'
-        raise FlowStopped(Outcome.ROUTING_FAILED, reason + conversation.cut_note)
+        raise FlowStopped(End(outcome=Outcome.ROUTING_FAILED, reason=reason + conversation.cut_note))
     given, decision = _decide(context, step, ParsedAnswer(answer=answer, errors=errors), tuple(conversation.texts))
     if isinstance(decision, Undecided):
         decision = replace(decision, reason=decision.reason + conversation.cut_note)
@@ -157,7 +159,7 @@ def _open_request(context: FlowContext, step: Step, schema: JsonObject | None) -
     variables = context.variables(step)
     prompt = _choose_prompt(context, step, variables)
     if isinstance(prompt, PromptFailure):
-        raise FlowStopped(Outcome.INVALID_DEFINITION, prompt.message)
+        raise FlowStopped(End(outcome=Outcome.INVALID_DEFINITION, reason=prompt.message))
     blocks = first_message_blocks(
         prompt.text, agent=agent, step=step, facts=facts, state=context.state, variables=variables
     )
@@ -276,14 +278,14 @@ def _run_command(context: FlowContext, step: Step, command: StepCommand, schema:
     missing = [name for arg in command.args for name in _ARGUMENT.findall(arg) if context.facts.args.get(name) is None]
     if missing:
         reason = f'command step "{step.id}" needs the run argument "{missing[0]}", which has no value'
-        raise FlowStopped(Outcome.INVALID_DEFINITION, reason)
+        raise FlowStopped(End(outcome=Outcome.INVALID_DEFINITION, reason=reason))
     args = (_ARGUMENT.sub(lambda match: as_text(context.facts.args[match[1]]), arg) for arg in command.args)
     request = CommandRequest(argv=(command.command, *args), timeout=command.timeout / 1000)
     result = context.recall(CommandRan) or _record_command(context, step, request)
     if result.exit_code != 0 or result.timed_out or not result.started:
         details = result.error or excerpt(readable_output(result.stdout + result.stderr), 500).strip() or "no output"
         reason = f'command step "{step.id}" ({command.command}) failed with exit code {result.exit_code}: {details}'
-        raise FlowStopped(Outcome.VALIDATION_FAILED, reason)
+        raise FlowStopped(End(outcome=Outcome.VALIDATION_FAILED, reason=reason))
     answer = _set_step_id(context, step, _parse_output(result.stdout))
     errors = _find_errors(context, step, answer, schema)
     if errors:

@@ -17,12 +17,13 @@ from stepflow.domain.agent.definition import AgentDefinition, Step
 from stepflow.domain.checkout import TreeState
 from stepflow.domain.conversation import ModelRequest
 from stepflow.domain.effect import LONGEST_PLAN, MOST_PLAN_LINES, ApprovalAnswered, ApprovalAsked, plan_text
+from stepflow.domain.end import End
 from stepflow.domain.event import Event, FlowEnded, Noted
-from stepflow.domain.flow import Decided, FlowResult, RunState, Stop, advance
+from stepflow.domain.flow import Decided, RunState, advance
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import Limits, RunFacts
 from stepflow.domain.text import count, usd
-from stepflow.domain.words import Outcome, Permission, Stage
+from stepflow.domain.words import Outcome, Permission
 from stepflow.engine.prompt.variables import Variables, step_variables
 from stepflow.engine.resumption import WrittenEvents
 from stepflow.ports import Ports
@@ -31,13 +32,11 @@ E = TypeVar("E", bound=Event)
 
 
 class FlowStopped(Exception):
-    """Ends the run without success. Raised anywhere in the engine; the loop turns it into a result."""
+    """Ends the run without success. Raised anywhere in the engine; the loop records it."""
 
-    def __init__(
-        self, outcome: Outcome, reason: str, *, answer: JsonObject | None = None, where: Stage = Stage.FLOW
-    ) -> None:
-        super().__init__(reason)
-        self.outcome, self.reason, self.answer, self.where = outcome, reason, answer, where
+    def __init__(self, end: End, *, answer: JsonObject | None = None) -> None:
+        super().__init__(end.reason)
+        self.end, self.answer = end, answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,49 +122,37 @@ class FlowContext:
 
     def check_limits(self, *, next_step: str | None = None) -> None:
         """Stop the run when a limit forbids the next iteration (at `next_step`) or the next model turn."""
-        if stop := check_limits(self.state, self.facts.limits, self.ports.clock.now(), next_step=next_step):
-            raise FlowStopped(stop.outcome, stop.reason)
+        if end := check_limits(self.state, self.facts.limits, self.ports.clock.now(), next_step=next_step):
+            raise FlowStopped(end)
 
     def end(
-        self,
-        outcome: Outcome,
-        reason: str,
-        answer: JsonObject | None,
-        *,
-        where: Stage,
-        validated: bool = False,
-        closing: TreeState | None = None,
-    ) -> FlowResult:
-        """Record the end of the flow and return its result."""
+        self, end: End, answer: JsonObject | None, *, validated: bool = False, closing: TreeState | None = None
+    ) -> FlowEnded:
+        """Record the end of the flow and return it."""
         state = self.state
-        self.record(
-            FlowEnded(
-                outcome=outcome, stage=where, reason=reason, step_id=state.step_id, answer=answer, validated=validated
-            )
-        )
-        return FlowResult(
-            outcome=outcome,
-            stage=where,
-            reason=reason,
+        ended = FlowEnded(
+            **vars(end),
             step_id=state.step_id,
-            iterations=state.iteration,
             answer=answer,
-            handoff=state.handoff,
             validated=validated,
+            iterations=state.iteration,
+            handoff=state.handoff,
             closing=closing,
         )
+        self.record(ended)
+        return ended
 
 
-def check_limits(state: RunState, limits: Limits, now: float, *, next_step: str | None = None) -> Stop | None:
-    """Return the stop that a limit demands. Called before each iteration (with the step that would begin) and before
+def check_limits(state: RunState, limits: Limits, now: float, *, next_step: str | None = None) -> End | None:
+    """Return the end that a limit demands. Called before each iteration (with the step that would begin) and before
     each model turn (without one)."""
     if limits.deadline is not None and now >= limits.deadline:
-        return Stop(outcome=Outcome.TIMED_OUT, reason="the deadline passed (limits.minutes)")
+        return End(outcome=Outcome.TIMED_OUT, reason="the deadline passed (limits.minutes)")
     if limits.tokens is not None and state.usage.total >= limits.tokens:
         used = f"{state.usage.total:,} of {limits.tokens:,} tokens are used (limits.tokens)"
-        return Stop(outcome=Outcome.BUDGET_EXHAUSTED, reason=used)
+        return End(outcome=Outcome.BUDGET_EXHAUSTED, reason=used)
     if limits.usd is not None and state.cost_usd >= limits.usd:
-        return Stop(outcome=Outcome.BUDGET_EXHAUSTED, reason=_describe_spending(state.cost_usd, limits.usd, limits))
+        return End(outcome=Outcome.BUDGET_EXHAUSTED, reason=_describe_spending(state.cost_usd, limits.usd, limits))
     reached = ""
     if next_step is None:
         if limits.turns is not None and state.turns >= limits.turns:
@@ -174,7 +161,7 @@ def check_limits(state: RunState, limits: Limits, now: float, *, next_step: str 
         reached = f"the limit of {count(limits.iterations, 'iteration')} is reached (limits.iterations)"
     elif limits.visits is not None and state.visits.get(next_step, 0) >= limits.visits:
         reached = f'step "{next_step}" has run {count(limits.visits, "time")} (maxVisitsPerStep)'
-    return Stop(outcome=Outcome.LIMIT_REACHED, reason=reached) if reached else None
+    return End(outcome=Outcome.LIMIT_REACHED, reason=reached) if reached else None
 
 
 def _describe_spending(cost: float, limit: float, limits: Limits) -> str:
@@ -220,7 +207,7 @@ def demand_approval(context: FlowContext) -> None:
     if approver is Permission.NONE or state.step_id in state.approved:
         return
     if state.rejection is not None:
-        raise FlowStopped(Outcome.REFUSED, state.rejection)
+        raise FlowStopped(End(outcome=Outcome.REFUSED, reason=state.rejection))
     _refuse_long_plan(state)
     digest = approval_digest(
         state.step_id,
@@ -244,7 +231,8 @@ def demand_approval(context: FlowContext) -> None:
         )
     )
     who = f"somebody with the permission {approver}"
-    raise FlowStopped(Outcome.AWAITING_APPROVAL, f'step "{state.step_id}" begins when {who} approves {digest}')
+    reason = f'step "{state.step_id}" begins when {who} approves {digest}'
+    raise FlowStopped(End(outcome=Outcome.AWAITING_APPROVAL, reason=reason))
 
 
 def _refuse_long_plan(state: RunState) -> None:
@@ -252,9 +240,9 @@ def _refuse_long_plan(state: RunState) -> None:
     plan = plan_text(state.handoff)
     lines = plan.count("\n") + 1
     if len(plan) > LONGEST_PLAN or lines > MOST_PLAN_LINES:
-        raise FlowStopped(
-            Outcome.REFUSED,
+        reason = (
             f'the plan before step "{state.step_id}" is too long to approve: it has {len(plan):,} characters in '
             f"{count(lines, 'line')}, and {LONGEST_PLAN:,} characters in {MOST_PLAN_LINES:,} lines can be shown. "
-            "Let the steps before it hand on less: fewer handoff fields, or a maxLength in their schemas.",
+            "Let the steps before it hand on less: fewer handoff fields, or a maxLength in their schemas."
         )
+        raise FlowStopped(End(outcome=Outcome.REFUSED, reason=reason))

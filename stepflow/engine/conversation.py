@@ -31,6 +31,7 @@ from stepflow.domain.conversation import (
     tool_result_block,
     without_images,
 )
+from stepflow.domain.end import End
 from stepflow.domain.flow import FormatError
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.text import count, cut
@@ -231,7 +232,7 @@ class Conversation:
                 case StopReason.REFUSAL:
                     refusal = str(turn.refusal or Refusal())
                     self.change_model(ClimbCause.REFUSAL, refusal)
-                    raise FlowStopped(Outcome.MODEL_REFUSED, refusal)
+                    raise FlowStopped(End(outcome=Outcome.MODEL_REFUSED, reason=refusal))
                 case _ if self.calls:
                     self.context.written.demand_none_before(ToolCall.event)
                     with keep_conversation(self.context, self.request):
@@ -468,7 +469,7 @@ def can_apply(remedy: Remedy, request: ModelRequest) -> bool:
 
 def model_failed(reason: str) -> FlowStopped:
     """Return the exception that ends a run whose model gives no answer."""
-    return FlowStopped(Outcome.MODEL_FAILED, reason)
+    return FlowStopped(End(outcome=Outcome.MODEL_FAILED, reason=reason))
 
 
 def _wait(context: FlowContext, fault: ModelFault, attempt: int) -> None:

@@ -18,11 +18,12 @@ from stepflow.domain.agent.validation import (
     Validator,
 )
 from stepflow.domain.checkout import CommandRequest, CommandResult, TreeState, fits_one_of
+from stepflow.domain.end import End
 from stepflow.domain.event import BaseChecked, ValidatorRan
-from stepflow.domain.flow import Done, NotDone, Stop, ValidatorFailure, Verdict
+from stepflow.domain.flow import Done, NotDone, ValidatorFailure, Verdict
 from stepflow.domain.proof import TESTS_PLACEHOLDER
 from stepflow.domain.text import excerpt, name_some, readable_output, telling_line
-from stepflow.domain.words import FailureAction, Outcome
+from stepflow.domain.words import FailureAction, Outcome, Stage
 from stepflow.engine.extract import extract
 from stepflow.engine.gate import SECONDS, PatternTooSlow, Search
 from stepflow.errors import BaseCheckError, InputError
@@ -138,11 +139,12 @@ def judge_completion(
                 case FailureAction.RETRY:
                     return NotDone(failure=_build_failure(run, root, tree))
                 case FailureAction.ABORT:
-                    return Stop(outcome=Outcome.VALIDATION_FAILED, reason=_describe_end(run))
+                    return End(outcome=Outcome.VALIDATION_FAILED, stage=Stage.COMPLETION, reason=_describe_end(run))
                 case _:
                     assert_never(action)
     if problem := tree.closing.problem:
-        return Stop(outcome=Outcome.REFUSED, reason=f"what would be pushed cannot be checked: {problem}")
+        reason = f"what would be pushed cannot be checked: {problem}"
+        return End(outcome=Outcome.REFUSED, stage=Stage.COMPLETION, reason=reason)
     return Done(validated=not skipped, closing=tree.closing)
 
 

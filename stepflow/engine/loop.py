@@ -15,17 +15,16 @@ from typing import assert_never
 from stepflow.domain.agent.agent_settings import ClimbCause
 from stepflow.domain.agent.definition import AgentDefinition, Branch, Step, Target, Transition, ValidationEntry
 from stepflow.domain.checkout import TreeState
-from stepflow.domain.event import CompletionJudged, Event, Routed, ValidatorRan
+from stepflow.domain.end import End
+from stepflow.domain.event import CompletionJudged, Event, FlowEnded, Routed, ValidatorRan
 from stepflow.domain.flow import (
     Close,
     Decided,
     Done,
-    FlowResult,
     GoTo,
     Move,
     NotDone,
     RunState,
-    Stop,
     ValidatorFailure,
     Verdict,
     Violation,
@@ -54,7 +53,7 @@ BREAKS_BOUNDARY_RULES = "What this closing asks for breaks a rule of what may be
 
 def run_flow(
     agent: AgentDefinition, facts: RunFacts, ports: Ports, state: RunState, iteration: Iterable[Event] = ()
-) -> FlowResult:
+) -> FlowEnded:
     """Run steps until the run has an outcome. `state` is the fold of the events so far, including `run_started`, but
     without those of an `iteration` that a stopped process has begun."""
     context = FlowContext(agent=agent, facts=facts, ports=ports, state=state, written=WrittenEvents(iteration))
@@ -71,16 +70,16 @@ def run_flow(
             match move:
                 case GoTo():
                     continue
-                case Stop():
-                    raise FlowStopped(move.outcome, move.reason, answer=attempt.answer)
+                case End():
+                    raise FlowStopped(move, answer=attempt.answer)
                 case Close():
                     back = choose_repeat(step, attempt.decision.handoff, agent.steps)
                     if result := complete(context, step, attempt, back):
                         return result
                 case _:
                     assert_never(move)
-    except FlowStopped as end:
-        return context.end(end.outcome, end.reason, end.answer, where=end.where)
+    except FlowStopped as stopped:
+        return context.end(stopped.end, stopped.answer)
 
 
 def record_move(context: FlowContext, step: Step, decision: Decided, move: Move) -> None:
@@ -99,12 +98,12 @@ def choose_move(  # noqa: PLR0911 - one return per row of the table
     """Apply the router's table; the first match wins."""
     intent = decision.intent
     if intent is Intent.ABORT:
-        return Stop(outcome=Outcome.ABORTED, reason=decision.reason)
+        return End(outcome=Outcome.ABORTED, reason=decision.reason)
     if not _may_answer(step, intent):
-        return _stop_routing(f'step "{step.id}" is a {step.kind} step and may not answer {intent}')
+        return _fail_routing(f'step "{step.id}" is a {step.kind} step and may not answer {intent}')
     match intent:
         case Intent.CLOSING if step.kind is not StepKind.CLOSURE:
-            return Stop(outcome=Outcome.COMPLETED, reason=decision.reason)
+            return End(outcome=Outcome.COMPLETED, reason=decision.reason)
         case Intent.CLOSING:
             return Close()
         case Intent.NEXT | Intent.REPEAT | Intent.JUMP if decision.target is not None:
@@ -114,14 +113,14 @@ def choose_move(  # noqa: PLR0911 - one return per row of the table
         case Intent.NEXT if Intent.NEXT not in step.edges:
             if target := find_continuation(step.id, steps):
                 return GoTo(step_id=target, by_prefix=True)
-            return _stop_routing(f'step "{step.id}" has no transition for next')
+            return _fail_routing(f'step "{step.id}" has no transition for next')
         case Intent.NEXT | Intent.JUMP | Intent.HANDOFF | Intent.ESCALATE:
             return _follow(step, intent, decision.handoff, steps)
         case _:
             assert_never(intent)
 
 
-def choose_repeat(step: Step, handoff: Mapping[str, JsonValue], steps: Mapping[str, Step]) -> GoTo | Stop:
+def choose_repeat(step: Step, handoff: Mapping[str, JsonValue], steps: Mapping[str, Step]) -> GoTo | End:
     """Return where `repeat` leads: the step's `repeat` target, or the step itself. Also for repeats that the engine
     makes."""
     transition = step.edges.get(Intent.REPEAT)
@@ -146,7 +145,7 @@ def _may_answer(step: Step, intent: Intent) -> bool:
 _OF_VERDICT = frozenset({Intent.NEXT, Intent.REPEAT, Intent.CLOSING})
 
 
-def _follow(step: Step, intent: Intent, handoff: Mapping[str, JsonValue], steps: Mapping[str, Step]) -> GoTo | Stop:
+def _follow(step: Step, intent: Intent, handoff: Mapping[str, JsonValue], steps: Mapping[str, Step]) -> GoTo | End:
     transition: Transition | None = step.edges.get(intent)
     match transition:
         case Target(step_id=str(target)):
@@ -154,35 +153,35 @@ def _follow(step: Step, intent: Intent, handoff: Mapping[str, JsonValue], steps:
         case Branch():
             return _follow_branch(step, intent, transition, handoff, steps)
         case None | Target():
-            return _stop_routing(f'step "{step.id}" has no transition for {intent}')
+            return _fail_routing(f'step "{step.id}" has no transition for {intent}')
         case _:
             assert_never(transition)
 
 
 def _follow_branch(
     step: Step, intent: Intent, transition: Branch, handoff: Mapping[str, JsonValue], steps: Mapping[str, Step]
-) -> GoTo | Stop:
+) -> GoTo | End:
     value, target = handoff.get(transition.condition), transition.default
     if isinstance(value, str | bool | int | float):
         target = transition.targets.get(as_text(value), target)
     if target is None:
         found = "missing" if value is None else compact(value)[:120]
         source = f'the {intent} transition of step "{step.id}"'
-        return _stop_routing(f"{source} has no target for {transition.condition} = {found} and no default")
+        return _fail_routing(f"{source} has no target for {transition.condition} = {found} and no default")
     return _go_to(step, target, steps)
 
 
-def _go_to(step: Step, target: str, steps: Mapping[str, Step]) -> GoTo | Stop:
+def _go_to(step: Step, target: str, steps: Mapping[str, Step]) -> GoTo | End:
     if target not in steps:
-        return _stop_routing(f'step "{step.id}" asks for step "{target[:120]}", which is not a flow step of this agent')
+        return _fail_routing(f'step "{step.id}" asks for step "{target[:120]}", which is not a flow step of this agent')
     return GoTo(step_id=target)
 
 
-def _stop_routing(reason: str) -> Stop:
-    return Stop(outcome=Outcome.ROUTING_FAILED, reason=reason)
+def _fail_routing(reason: str) -> End:
+    return End(outcome=Outcome.ROUTING_FAILED, reason=reason)
 
 
-def complete(context: FlowContext, step: Step, attempt: Answered, back: GoTo | Stop) -> FlowResult | None:
+def complete(context: FlowContext, step: Step, attempt: Answered, back: GoTo | End) -> FlowEnded | None:
     """Return the result of a completed run; None if the flow continues with a retry prompt, at the step that `back`
     leads to."""
     answer, reason = attempt.answer, attempt.decision.reason
@@ -192,13 +191,12 @@ def complete(context: FlowContext, step: Step, attempt: Answered, back: GoTo | S
         case Done(validated=validated, closing=closing):
             if step.validation and not context.facts.reviewed:
                 context.record(CompletionJudged(entry=entry.id, done=True, validated=validated, step_id=step.id))
-            return context.end(
-                Outcome.COMPLETED, reason, answer, where=Stage.COMPLETION, validated=validated, closing=closing
-            )
-        case Stop():
-            raise FlowStopped(verdict.outcome, verdict.reason, answer=answer, where=Stage.COMPLETION)
-        case NotDone() if isinstance(back, Stop):
-            raise FlowStopped(back.outcome, back.reason, answer=answer, where=Stage.COMPLETION)
+            end = End(outcome=Outcome.COMPLETED, stage=Stage.COMPLETION, reason=reason)
+            return context.end(end, answer, validated=validated, closing=closing)
+        case End():
+            raise FlowStopped(verdict, answer=answer)
+        case NotDone() if isinstance(back, End):
+            raise FlowStopped(replace(back, stage=Stage.COMPLETION), answer=answer)
         case NotDone(failure=failure):
             _send_back(context, step, entry, failure, back.step_id)
             return None
@@ -258,7 +256,7 @@ def _find_differing(closing: TreeState) -> tuple[Violation, ...]:
 
 def _judge_violations(
     context: FlowContext, entry: ValidationEntry, violations: Sequence[Violation]
-) -> NotDone | Stop | None:
+) -> NotDone | End | None:
     """Return the verdict on these violations; None if the closing continues. That the rules are kept is recorded only
     after an earlier violation."""
     failures = context.state.attempts.get(entry.id, 0)
@@ -307,16 +305,17 @@ def _judge_violations(
         return None
     # The first violation that the boundary would refuse ends the run; the report has the others.
     asked = f" The agent was asked {count(attempt - 1, 'time')} to correct it." if attempt > 1 else ""
-    return Stop(outcome=Outcome.REFUSED, reason=f"{refusing.message.rstrip('.')}.{asked} {refusing.hint}".strip())
+    reason = f"{refusing.message.rstrip('.')}.{asked} {refusing.hint}".strip()
+    return End(outcome=Outcome.REFUSED, stage=Stage.COMPLETION, reason=reason)
 
 
-def _find_next(context: FlowContext, entry: ValidationEntry | None, back: GoTo | Stop) -> str | None:
+def _find_next(context: FlowContext, entry: ValidationEntry | None, back: GoTo | End) -> str | None:
     """Return the step that a failed validator sends the flow back to; None if it ends the run or another model takes
     over."""
     failures = context.state.attempts.get(entry.id, 0) if entry else 0
     if entry is None or entry.action is not FailureAction.RETRY or failures + 1 >= entry.max_attempts:
         return None
-    if isinstance(back, Stop) or context.find_change(context.agent.steps[back.step_id], ClimbCause.VALIDATOR, ""):
+    if isinstance(back, End) or context.find_change(context.agent.steps[back.step_id], ClimbCause.VALIDATOR, ""):
         return None
     return back.step_id
 

@@ -10,6 +10,7 @@ from typing import Literal, assert_never
 
 from stepflow.domain.agent.agent_settings import VerdictConfig
 from stepflow.domain.agent.definition import AgentVerdict, Step, StepCheck, StepPrompt
+from stepflow.domain.end import End
 from stepflow.domain.event import CheckJudged
 from stepflow.domain.flow import Decided, Decision, FormatError, RunState, Undecided, find_continuation
 from stepflow.domain.json import JsonObject, JsonValue, value_at
@@ -73,7 +74,7 @@ def _ask_check(conversation: Conversation, step: Step, question: StepPrompt) -> 
     asking = replace(step, prompt=question)
     prompt = render_prompt(context.agent, asking, context.variables(step), context.facts.input_text)
     if isinstance(prompt, PromptFailure):
-        raise FlowStopped(Outcome.INVALID_DEFINITION, prompt.message)
+        raise FlowStopped(End(outcome=Outcome.INVALID_DEFINITION, reason=prompt.message))
     return read_check_answer(conversation.ask(prompt.text))
 
 

@@ -26,7 +26,8 @@ from stepflow.boundary.settings import CommitsInfo, Plan
 from stepflow.domain.agent.definition import Condition, Step
 from stepflow.domain.checkout import TreeState
 from stepflow.domain.effect import PushBranch, Suggestion, SuggestionResults, SuggestionsTried, TriedSuggestion
-from stepflow.domain.flow import FlowResult, Violation
+from stepflow.domain.event import FlowEnded
+from stepflow.domain.flow import Violation
 from stepflow.domain.json import JsonObject
 from stepflow.domain.proof import TrialLimits
 from stepflow.domain.secrets import UnsearchablePack, search_pack, secrets_to_find
@@ -43,7 +44,7 @@ from stepflow.sandbox.change import ChangeRepository
 from stepflow.sandbox.workspace import temporary_folder
 
 
-def try_suggestions(run: Run, result: FlowResult) -> SuggestionResults | None:
+def try_suggestions(run: Run, result: FlowEnded) -> SuggestionResults | None:
     """Try the suggestions of a review that is about to be submitted, and record how it went; None without any. Signals
     are held at the end."""
     pull, agent, request = run.facts.reviewed, run.prepared.agent, run.request
@@ -288,7 +289,7 @@ class ClosingRules:
     def _plan(self, step: Step, answer: JsonObject | None, commits: int) -> Plan:
         """Plan what the boundary would do now."""
         run = self._run
-        result = FlowResult(
+        result = FlowEnded(
             outcome=Outcome.COMPLETED, stage=Stage.COMPLETION, reason="", step_id=step.id, iterations=0, answer=answer
         )
         return plan_effects(

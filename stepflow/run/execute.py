@@ -15,7 +15,8 @@ from stepflow.domain.agent.definition import AgentDefinition, guidance_files
 from stepflow.domain.checkout import CommandResult, TreeState
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
 from stepflow.domain.effect import ApprovalAnswered, EffectKind, EffectStatus
-from stepflow.domain.flow import FlowResult, RunState, advance, fold
+from stepflow.domain.event import FlowEnded
+from stepflow.domain.flow import RunState, advance, fold
 from stepflow.domain.reports.report import AgentResult
 from stepflow.domain.run import ImagesRead, RunFacts, StartedBy
 from stepflow.domain.words import BaseChecks, Outcome, Progress, Provider, Stage, StructuredOutput
@@ -80,7 +81,7 @@ def run_stages(run: Run) -> Ending:
     return finish_run(replace(run, done=done, tried=try_suggestions(run, result)), result)
 
 
-def _work_outside(run: Run, tools: Tools, commands: Commands) -> FlowResult:
+def _work_outside(run: Run, tools: Tools, commands: Commands) -> FlowEnded:
     """Run the flow with the caller's tools and commands, whose isolation is the caller's concern."""
     started = _start_event(run, {})
     run.journal.append(started)
@@ -91,7 +92,7 @@ def _work_outside(run: Run, tools: Tools, commands: Commands) -> FlowResult:
     return result
 
 
-def _work_in_sandbox(run: Run) -> tuple[Run, FlowResult]:
+def _work_in_sandbox(run: Run) -> tuple[Run, FlowEnded]:
     """Run the flow in the sandbox; returns the run with its collected work, and the result."""
     request, resumed_run = run.request, run.resumed_run
     with (
@@ -328,7 +329,7 @@ def drive_run(
     clock: Clock,
     cancellation: Cancellation,
     listeners: Sequence[Callable[[events.Entry], None]] = (),
-    finish: Callable[[Run, FlowResult], Ending] | None = None,
+    finish: Callable[[Run, FlowEnded], Ending] | None = None,
 ) -> AgentResult:
     """Run the stages, record every event, and return the result, whatever happened. `finish` replaces the end of the
     run for a program that runs an agent itself."""

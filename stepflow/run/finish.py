@@ -22,8 +22,16 @@ from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.checkout import BundleInfo, TreeState
 from stepflow.domain.connection import is_loopback
 from stepflow.domain.effect import PushBranch, Receipt, SuggestionResults, describe_effect, text_of
-from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, IssueCostSummed, Noted, WorkCollected
-from stepflow.domain.flow import FlowResult, Violation, fold
+from stepflow.domain.event import (
+    EffectApplied,
+    EffectPlanned,
+    FailureReported,
+    FlowEnded,
+    IssueCostSummed,
+    Noted,
+    WorkCollected,
+)
+from stepflow.domain.flow import Violation, fold
 from stepflow.domain.reports.report import RunReport
 from stepflow.domain.run import Issue, RunFacts
 from stepflow.domain.secrets import UnsearchablePack, pack_holds_secret, secrets_to_find
@@ -79,7 +87,7 @@ class Run:
     #: What became of the suggestions of a review; None without any.
     tried: SuggestionResults | None = None
     #: Replaces the end of the run for a program that runs an agent itself.
-    finish: Callable[[Run, FlowResult], Ending] | None = None
+    finish: Callable[[Run, FlowEnded], Ending] | None = None
 
     @property
     def request(self) -> RunRequest:
@@ -210,7 +218,7 @@ def _report_issue_cost(run: Run, spent: Spent | None) -> None:
         run.note("warning", f"[Budget] only {seen}: {causes}")
 
 
-def finish_run(run: Run, result: FlowResult) -> Ending:
+def finish_run(run: Run, result: FlowEnded) -> Ending:
     """Plan and apply the effects of a completed flow; after any other outcome, only report the failure."""
     ending = Ending(outcome=result.outcome, stage=result.stage, reason=result.reason)
     writes, is_pushed = run.request.inputs.boundary is BoundaryMode.GITHUB, False
@@ -299,7 +307,7 @@ def report_unprepared(request: RunRequest, report: RunReport, clock: Clock) -> F
         return report_failure(failed, writer)
 
 
-def _plan(run: Run, result: FlowResult, ending: Ending) -> Plan:
+def _plan(run: Run, result: FlowEnded, ending: Ending) -> Plan:
     work, prepared = run.work, run.prepared
     report = collect_run(prepared, ending)
     plan = plan_effects(

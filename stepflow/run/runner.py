@@ -14,8 +14,7 @@ from typing import Protocol
 
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.effect import Effect, EffectStatus, Receipt, describe_effect
-from stepflow.domain.event import EffectApplied, EffectPlanned, Entry
-from stepflow.domain.flow import FlowResult
+from stepflow.domain.event import EffectApplied, EffectPlanned, Entry, FlowEnded
 from stepflow.domain.json import JsonValue
 from stepflow.domain.reports.report import AgentResult
 from stepflow.domain.run import Issue, Limits, RunFacts
@@ -51,7 +50,7 @@ INPUTS = Inputs(
 class Boundary(Protocol):
     """Changes the outside world after a completed flow. It is called once per run, and only after that outcome."""
 
-    def plan(self, agent: AgentDefinition, facts: RunFacts, result: FlowResult) -> Sequence[Effect]:
+    def plan(self, agent: AgentDefinition, facts: RunFacts, result: FlowEnded) -> Sequence[Effect]:
         """Return the effects that the closing answer asks for; pure."""
         ...
 
@@ -125,7 +124,7 @@ class StepFlowRunner:
                 if workspace:
                     workspace.fill(prepared, cancellation)
 
-                def finish(run: Run, result: FlowResult) -> Ending:
+                def finish(run: Run, result: FlowEnded) -> Ending:
                     if workspace:
                         _bring_work_back(workspace, run, result)
                     return self._finish(replace(run, facts=replace(run.facts, root=str(root))), result)
@@ -187,7 +186,7 @@ class StepFlowRunner:
                     places.enter_context(given_back(request.root))
                 yield request, None
 
-    def _finish(self, run: Run, result: FlowResult) -> Ending:
+    def _finish(self, run: Run, result: FlowEnded) -> Ending:
         """Plan and apply the effects of a completed flow, and record both. Without a boundary the plan is empty."""
         boundary, ending = self.boundary, Ending(outcome=result.outcome, stage=result.stage, reason=result.reason)
         if result.outcome is not Outcome.COMPLETED:
@@ -207,7 +206,7 @@ class StepFlowRunner:
         return ending
 
 
-def _bring_work_back(workspace: Workspace, run: Run, result: FlowResult) -> None:
+def _bring_work_back(workspace: Workspace, run: Run, result: FlowEnded) -> None:
     """Move the caller's branch to the commits of a complete run, or keep them on a separate branch and log its name."""
     before = workspace.before if result.outcome is Outcome.COMPLETED else None
     branch, moved = bring_back(run.request, collect_run(run.prepared), before)

@@ -10,7 +10,7 @@ from stepflow.boundary.settings import BoundarySettings, CommitsInfo, Plan, bran
 from stepflow.domain.agent.agent_settings import GitHubSettings
 from stepflow.domain.agent.definition import AgentDefinition, AgentVerdict, SourceText, Step
 from stepflow.domain.effect import Receipt
-from stepflow.domain.flow import FlowResult
+from stepflow.domain.event import FlowEnded
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import Issue, Limits, RunFacts
 from stepflow.domain.secrets import Redactor
@@ -60,7 +60,7 @@ def facts(issue: Issue | None = ISSUE, **changes: object) -> RunFacts:
     return RunFacts(**given)  # type: ignore[arg-type]
 
 
-def result(answer: JsonObject | None = None, **changes: object) -> FlowResult:
+def result(answer: JsonObject | None = None, **changes: object) -> FlowEnded:
     given: dict[str, object] = {
         "outcome": Outcome.COMPLETED,
         "stage": Stage.COMPLETION,
@@ -71,7 +71,7 @@ def result(answer: JsonObject | None = None, **changes: object) -> FlowResult:
         "validated": True,
         **changes,
     }
-    return FlowResult(**given)  # type: ignore[arg-type]
+    return FlowEnded(**given)  # type: ignore[arg-type]
 
 
 def settings(**changes: object) -> BoundarySettings:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.conversation import ModelTurn
-from stepflow.domain.event import Event, IterationStarted, RunStarted
-from stepflow.domain.flow import FlowResult, fold
+from stepflow.domain.event import Event, FlowEnded, IterationStarted, RunStarted
+from stepflow.domain.flow import fold
 from stepflow.domain.run import Limits, RunFacts
 from stepflow.domain.words import Outcome
 from stepflow.engine.loop import run_flow
@@ -52,7 +52,7 @@ def steps_of(ports: Ports) -> list[str]:
 
 def resume(
     agent: AgentDefinition, before: list[Event], replies: list[Reply], facts: RunFacts, **parts: object
-) -> tuple[FlowResult, ListJournal]:
+) -> tuple[FlowEnded, ListJournal]:
     """A run that goes on after these events, and its whole journal; the model gives all of these replies."""
     flow, journal = fold_stopped(before), ListJournal(list(before))
     ports = fake_ports(replies, journal=journal, **parts)

@@ -35,7 +35,7 @@ from stepflow.domain.event import (
     StepAnswered,
     ValidatorRan,
 )
-from stepflow.domain.flow import FlowResult, RunState, fold
+from stepflow.domain.flow import RunState, fold
 from stepflow.domain.run import Limits
 from stepflow.domain.words import INTENT_ALIASES, Effort, FailureAction, Intent, Outcome, Permission, StepKind
 from stepflow.engine.loop import run_flow
@@ -271,7 +271,7 @@ def run(
     on_failure: tuple[FailureAction, int],
     state: RunState | None = None,
     recorded: Sequence[Event] = (),
-) -> FlowResult:
+) -> FlowEnded:
     """A run in this world; with a state, one that goes on from there and has these events recorded."""
     closure = AGENT.steps["closure.issue"]
     assert closure.validation is not None
@@ -309,7 +309,7 @@ def test_whatever_is_answered_a_flow_keeps_its_promises() -> None:
     assert {Outcome.COMPLETED, Outcome.ROUTING_FAILED, Outcome.LIMIT_REACHED} <= seen
 
 
-def check_end_and_state(world: World, result: FlowResult) -> None:
+def check_end_and_state(world: World, result: FlowEnded) -> None:
     """A specified outcome, written down once and last; the state of every moment is the fold of the events so far."""
     events = world.journal.events
     assert result.outcome in ENDS
@@ -350,7 +350,7 @@ def check_conversations(requests: Sequence[ModelRequest]) -> None:
         assert (again.role, again.content[: len(last.content)]) == (last.role, last.content)
 
 
-def check_closing(world: World, result: FlowResult, action: FailureAction) -> None:
+def check_closing(world: World, result: FlowEnded, action: FailureAction) -> None:
     """Only a closure step closes, validators run only then, and only green or skipped ones complete."""
     closing = ""
     for event in world.journal.events:
@@ -401,7 +401,7 @@ def test_a_run_that_was_killed_after_any_event_and_again_while_it_was_resumed_en
 
 def resume(
     world: World, limits: Limits, on_failure: tuple[FailureAction, int], before: list[Event]
-) -> tuple[FlowResult, list[Event]]:
+) -> tuple[FlowEnded, list[Event]]:
     """What a run that goes on after these events comes to, and all its events."""
     flow = fold_stopped(before)
     attempts = dict(flow.state.attempts)

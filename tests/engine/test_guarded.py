@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from stepflow.domain.agent.validation import Validator
 from stepflow.domain.checkout import CommandResult, TreeState
+from stepflow.domain.end import End
 from stepflow.domain.event import ValidatorRan
-from stepflow.domain.flow import Done, NotDone, Stop, Verdict
+from stepflow.domain.flow import Done, NotDone, Verdict
 from stepflow.domain.words import FailureAction, Outcome
 from tests.build import make_entry, make_validator
 from tests.engine.test_judge import judge
@@ -41,7 +42,7 @@ def test_a_changed_file_fails_a_validator_that_blocks_and_the_model_is_told_to_p
     )
     assert not ran.passed
     verdict, _ = judge_guarded(BLOCKING.model_copy(update={"recoverable_by_default": False}))
-    assert isinstance(verdict, Stop)
+    assert isinstance(verdict, End)
     assert verdict.outcome is Outcome.VALIDATION_FAILED
     assert "files it depends on were changed: tsconfig.json (changed), x.json (added)" in verdict.reason
 
@@ -77,6 +78,6 @@ def test_files_that_cannot_be_taken_out_of_the_workspace_fail_a_validator_whatev
 def test_files_that_cannot_be_taken_out_of_the_workspace_refuse_even_where_validators_may_fail() -> None:
     entry = make_entry("c", make_validator("a", "a"), action=FailureAction.SKIP)
     verdict, _ = judge(entry, TableCommands(), closing=TreeState(problem="there is no commit yet"))
-    assert isinstance(verdict, Stop)
+    assert isinstance(verdict, End)
     assert verdict.outcome is Outcome.REFUSED
     assert "there is no commit yet" in verdict.reason

@@ -9,9 +9,10 @@ import pytest
 from stepflow.domain.agent.definition import Condition, ValidationEntry
 from stepflow.domain.agent.validation import ExitCode, OutputContains, OutputEmpty, OutputMatches
 from stepflow.domain.checkout import CommandResult, TreeState
+from stepflow.domain.end import End
 from stepflow.domain.event import ValidatorRan
-from stepflow.domain.flow import Done, NotDone, Stop, Verdict
-from stepflow.domain.words import FailureAction, Outcome
+from stepflow.domain.flow import Done, NotDone, Verdict
+from stepflow.domain.words import FailureAction, Outcome, Stage
 from stepflow.engine.judge import has_passed, judge_completion
 from tests.build import make_entry, make_validator
 from tests.fakes import CLOSING, TableChecks, TableCommands
@@ -52,8 +53,9 @@ def test_a_pattern_that_takes_too_long_is_red_and_named(monkeypatch: pytest.Monk
         TableCommands({"check": [result(0, "a" * 100_000 + "!")]}),
     )
     assert time.monotonic() - begun < 60
-    assert verdict == Stop(
+    assert verdict == End(
         outcome=Outcome.VALIDATION_FAILED,
+        stage=Stage.COMPLETION,
         reason='validator "slow" failed (slow fails; its output has no match for "^(?:a|a?)+$", '
         "or none that is found within 0.3 s)",
     )
@@ -129,5 +131,5 @@ def test_the_first_red_validator_stops_the_list_and_skip_goes_on() -> None:
 
 def test_the_last_attempt_fails_the_run_and_says_which_it_was() -> None:
     verdict, _ran = judge(make_entry("c", make_validator("v", "x")), TableCommands({"x": [result(1)]}), failures=2)
-    assert isinstance(verdict, Stop)
+    assert isinstance(verdict, End)
     assert "attempt 3 of 3" in verdict.reason

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stepflow.domain.agent.definition import Branch
-from stepflow.domain.flow import Close, Decided, GoTo, Stop
+from stepflow.domain.end import End
+from stepflow.domain.flow import Close, Decided, GoTo
 from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.engine.loop import choose_move, choose_repeat
 from tests.build import make_step
@@ -34,8 +35,8 @@ def decided(intent: Intent, **more: object) -> Decided:
         (A, Intent.HANDOFF, {}, GoTo(step_id="closure.a")),
         (V, Intent.ESCALATE, {}, GoTo(step_id="continuation.a")),
         (C, Intent.CLOSING, {}, Close()),
-        (A, Intent.ABORT, {}, Stop(outcome=Outcome.ABORTED, reason="because")),
-        (C, Intent.ABORT, {}, Stop(outcome=Outcome.ABORTED, reason="because")),
+        (A, Intent.ABORT, {}, End(outcome=Outcome.ABORTED, reason="because")),
+        (C, Intent.ABORT, {}, End(outcome=Outcome.ABORTED, reason="because")),
     ],
 )
 def test_the_table(step, intent, more, move) -> None:
@@ -56,7 +57,7 @@ def test_the_table(step, intent, more, move) -> None:
 )
 def test_what_leads_nowhere_fails_the_routing_and_says_why(step, intent, more, words) -> None:
     move = choose_move(step, decided(intent, **more), STEPS)
-    assert isinstance(move, Stop)
+    assert isinstance(move, End)
     assert move.outcome is Outcome.ROUTING_FAILED
     assert words in move.reason
 
@@ -83,5 +84,5 @@ def test_a_conditional_transition_follows_this_answers_handoff(handoff, target) 
 def test_a_conditional_transition_without_match_or_default_fails_the_routing() -> None:
     step = make_step("initial.a", edges={Intent.NEXT: Branch(condition="s", targets={"x": "closure.a"}, default=None)})
     move = choose_move(step, decided(Intent.NEXT, handoff={"s": "y"}), STEPS)
-    assert isinstance(move, Stop)
+    assert isinstance(move, End)
     assert 's = "y"' in move.reason

@@ -28,7 +28,7 @@ from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ToolCall, ToolUse
 from stepflow.domain.effect import Effect, EffectKind, EffectStatus, PostComment, Receipt
-from stepflow.domain.flow import FlowResult
+from stepflow.domain.event import FlowEnded
 from stepflow.domain.run import RunFacts
 from stepflow.domain.words import Dialect, Isolation, Outcome
 from stepflow.errors import BoundaryError, ModelError, Refused
@@ -384,10 +384,10 @@ class Comments:
 
     status: EffectStatus = EffectStatus.APPLIED
     error: Exception | None = None
-    planned: list[FlowResult] = field(default_factory=list)
+    planned: list[FlowEnded] = field(default_factory=list)
     posted: list[Effect] = field(default_factory=list)
 
-    def plan(self, _agent: AgentDefinition, _facts: RunFacts, result: FlowResult) -> Sequence[Effect]:
+    def plan(self, _agent: AgentDefinition, _facts: RunFacts, result: FlowEnded) -> Sequence[Effect]:
         self.planned.append(result)
         return [PostComment(body=str((result.answer or {}).get("comment"))), PostComment(body="And thank you.")]
 
@@ -410,7 +410,7 @@ def test_the_boundary_is_called_once_after_green_validators() -> None:
 
 def test_the_boundary_finds_the_commits_in_the_folder(repository: Path) -> None:
     class Pushing(Comments):
-        def plan(self, agent: AgentDefinition, facts: RunFacts, result: FlowResult) -> Sequence[Effect]:
+        def plan(self, agent: AgentDefinition, facts: RunFacts, result: FlowEnded) -> Sequence[Effect]:
             tips.append((facts.root, tip(Path(facts.root))))
             return super().plan(agent, facts, result)
 
