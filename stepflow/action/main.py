@@ -28,12 +28,13 @@ from stepflow.action.runner import (
 )
 from stepflow.definition.rules import rules
 from stepflow.domain.agent.definition import AgentDefinition, count_problems
+from stepflow.domain.end import End
 from stepflow.domain.json import compact
 from stepflow.domain.proof import ProofVerdict
 from stepflow.domain.reports.report import IssuePage, Rehearsed, RunReport
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.text import cut
-from stepflow.domain.words import Network, Outcome, exit_code
+from stepflow.domain.words import Network, Outcome, Stage, exit_code
 from stepflow.errors import BoundaryError, Problem, RunCancelled, StepflowError
 from stepflow.modes.batch import batch_budget, gather_results, matrix_entry, plan_issues
 from stepflow.modes.preflight import run_preflight
@@ -210,7 +211,8 @@ def execute_mode(  # noqa: PLR0911 - one return per mode is the table
 
 def without_run(outcome: Outcome, reason: str, facts: ReportFacts | None = None) -> ActionResult:
     """Return the result of a run that never began. `facts` are what else is known of it."""
-    report = report_unbegun(replace(facts or ReportFacts(), outcome=outcome, reason=reason))
+    end = End(outcome=outcome, stage=Stage.BEFORE, reason=reason)
+    report = report_unbegun(replace(facts or ReportFacts(), end=end))
     return ActionResult(report=report, problems=report.problems)
 
 

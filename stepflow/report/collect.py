@@ -18,6 +18,7 @@ from stepflow.domain.effect import (
     Receipt,
     SuggestionsTried,
 )
+from stepflow.domain.end import End
 from stepflow.domain.flow import RunState, advance
 from stepflow.domain.json import value_at
 from stepflow.domain.proof import Proof
@@ -196,19 +197,19 @@ def _last_of(happened: Sequence[events.Event], kind: type[E]) -> E | None:
     return next((event for event in reversed(happened) if isinstance(event, kind)), None)
 
 
+#: Of a run that could not say how it ended.
+NO_END = End(outcome=Outcome.CANCELLED, stage=Stage.BEFORE, reason="")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReportFacts:
     """Facts that the journal cannot contain."""
 
     run_id: str = ""
     agent: str = ""
-    #: `outcome`, `stage` and `reason` count only if the journal has no end: the run never began, or it was killed. A
-    #: caller that writes the comment of a completed flow before its effects are applied passes `completed`.
-    outcome: Outcome = Outcome.CANCELLED
-    stage: Stage = Stage.BEFORE
-    reason: str = ""
-    #: Overrides the journal's.
-    code: str | None = None
+    #: Counts only if the journal has no end: the run never began, or it was killed. A caller that writes the comment of
+    #: a completed flow before its effects are applied passes `completed`. The `code` overrides the journal's.
+    end: End = NO_END
     problems: tuple[Problem, ...] = ()
     issue: int | None = None
     #: These two override the journal's.
@@ -218,20 +219,19 @@ class ReportFacts:
     host_run_folder: str = ""
 
 
-def _ending(read: Reading, known: ReportFacts) -> events.RunFinished:
+def _find_end(read: Reading, known: End) -> End:
     """Return how the run ended. A completed flow alone does not end the run, because its boundary had not finished."""
     flow = read.last(events.FlowEnded)
     if finished := read.last(events.RunFinished):
         return finished
     if flow and flow.outcome is not Outcome.COMPLETED:
-        return events.RunFinished(outcome=flow.outcome, stage=flow.stage, reason=flow.reason, success=False)
+        return flow
     if known.reason:
-        success = bool(flow) and known.outcome is Outcome.COMPLETED
-        return events.RunFinished(outcome=known.outcome, stage=known.stage, reason=known.reason, success=success)
+        return known
     if flow and known.outcome is Outcome.COMPLETED:
-        return events.RunFinished(outcome=known.outcome, stage=flow.stage, reason=flow.reason, success=True)
+        return flow
     stage = Stage.COMPLETION if flow else Stage.FLOW if read.last(events.IterationStarted) else Stage.BEFORE
-    return events.RunFinished(outcome=known.outcome, stage=stage, reason=UNFINISHED, success=False)
+    return replace(known, stage=stage, reason=UNFINISHED)
 
 
 def _isolation(read: Reading, known: ReportFacts) -> dict[str, str]:
@@ -245,8 +245,8 @@ def _isolation(read: Reading, known: ReportFacts) -> dict[str, str]:
 
 def _code_of(outcome: Outcome, known: ReportFacts, problems: Iterable[Problem]) -> str | None:
     """Return the code of the outcome, if it has one (definition.md §9)."""
-    if known.code or outcome in CODE_OF_OUTCOME:
-        return known.code or CODE_OF_OUTCOME[outcome]
+    if known.end.code or outcome in CODE_OF_OUTCOME:
+        return known.end.code or CODE_OF_OUTCOME[outcome]
     is_invalid = outcome is Outcome.INVALID_DEFINITION
     return next((p.code for p in problems if is_invalid and p.severity is Severity.ERROR), None)
 
@@ -256,7 +256,7 @@ def collect_report(
 ) -> RunReport:
     """Build the report from these entries. A crashed or canceled run has some of them, and an unbegun one has none."""
     known, read = facts or ReportFacts(), Reading(entries)
-    run, ended, flow = read.state, _ending(read, known), read.last(events.FlowEnded)
+    run, ended, flow = read.state, _find_end(read, known.end), read.last(events.FlowEnded)
     collected, tried = read.last(events.WorkCollected), read.last(SuggestionsTried)
     cost = read.last(events.IssueCostSummed)
     started, begun = read.last(events.RunStarted), read.last(events.IterationStarted)
@@ -272,7 +272,7 @@ def collect_report(
         reason=state_reason(ended.stage, ended.outcome, ended.reason),
         stage=ended.stage,
         explanation=ended.reason,
-        success=ended.success,
+        success=flow is not None and ended.outcome is Outcome.COMPLETED,
         iterations=run.iteration,
         agent=started.agent if started else agent.name if agent else known.agent,
         dialect=Dialect(started.dialect) if started else agent.dialect if agent else "",

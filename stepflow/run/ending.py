@@ -15,6 +15,7 @@ from stepflow.domain.agent.definition import AgentDefinition
 from stepflow.domain.checkout import TOO_MUCH, PageDiffs, StepDiff
 from stepflow.domain.connection import Connection
 from stepflow.domain.effect import EffectKind, Receipt
+from stepflow.domain.end import End
 from stepflow.domain.event import (
     EffectApplied,
     Entry,
@@ -59,14 +60,10 @@ from stepflow.telemetry.spans import RunTrace, build_trace
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
-    """The outcome of a run."""
+class Ending(End):
+    """How a run ended, with what its reports need to know besides."""
 
-    outcome: Outcome
-    reason: str
     stage: Stage = Stage.COMPLETION
-    #: Code of the rule that was broken, if any.
-    code: str | None = None
     #: Whether the run stopped before it could comment on the issue.
     unreported: bool = False
     #: The receipts that GitHub itself confirmed, no matter which part of the run wrote them.
@@ -136,7 +133,7 @@ def ending_of(error: BaseException, stage: Stage = Stage.BEFORE) -> Ending:
 
 def report_unbegun(facts: ReportFacts) -> RunReport:
     """Return the report of a run that never began."""
-    return replace(collect_report((), facts=facts), success=facts.outcome is Outcome.COMPLETED)
+    return replace(collect_report((), facts=facts), success=facts.end.outcome is Outcome.COMPLETED)
 
 
 def describe_error(error: BaseException) -> str:
@@ -146,9 +143,9 @@ def describe_error(error: BaseException) -> str:
 
 def report_error(error: BaseException, facts: ReportFacts) -> RunReport:
     """Return the report of a run that this error ended before it began, with what else is known of it."""
-    ending, reason = ending_of(error), describe_error(error)
     problems = error.problems if isinstance(error, DefinitionError) else ()
-    return report_unbegun(replace(facts, outcome=ending.outcome, reason=reason, code=ending.code, problems=problems))
+    end = replace(ending_of(error), reason=describe_error(error))
+    return report_unbegun(replace(facts, end=end, problems=problems))
 
 
 def known_facts(request: RunRequest) -> ReportFacts:
@@ -199,7 +196,7 @@ def collect_run(prepared: Prepared, ending: Ending | None = None) -> RunReport:
     agent, issue = prepared.agent, prepared.issue.number if prepared.issue else None
     facts = replace(known_facts(prepared.request), agent=agent.name, problems=agent.problems, issue=issue)
     if ending:
-        facts = replace(facts, outcome=ending.outcome, stage=ending.stage, reason=ending.reason, code=ending.code)
+        facts = replace(facts, end=ending)
     try:
         return collect_report(iter_journal(prepared.request.folder / JOURNAL), agent, facts=facts)
     except StepflowError:

@@ -14,10 +14,11 @@ from stepflow.domain.checkout import DiffStat, LineCounts
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import ModelTurn, ToolCall, Usage
 from stepflow.domain.effect import ApprovalAsked, EffectKind, EffectStatus
+from stepflow.domain.end import End
 from stepflow.domain.reports.report import CheckResult, RunReport
 from stepflow.domain.words import Intent, Outcome, Permission, Stage, StepKind
 from stepflow.errors import Problem, Severity
-from stepflow.report.collect import WRITTEN, ReportFacts, collect_report
+from stepflow.report.collect import NO_END, WRITTEN, ReportFacts, collect_report
 from stepflow.report.document import read_report, report_json, report_schema
 from tests.golden import assert_golden
 
@@ -83,9 +84,7 @@ def test_no_journal_at_all_gives_a_report_from_the_facts():
     facts = ReportFacts(
         run_id="r",
         agent="fixer",
-        outcome=Outcome.INVALID_DEFINITION,
-        stage=Stage.BEFORE,
-        reason="1 problem",
+        end=End(outcome=Outcome.INVALID_DEFINITION, stage=Stage.BEFORE, reason="1 problem"),
         problems=(note, problem),
         issue=9,
         base_commit="abc",
@@ -104,7 +103,9 @@ def test_no_journal_at_all_gives_a_report_from_the_facts():
 def test_the_code_comes_from_the_facts_the_outcome_or_the_reason():
     def code(outcome: Outcome, reason: str, given: str | None = None) -> str | None:
         ended = events.RunFinished(outcome=outcome, stage=Stage.FLOW, reason=reason, success=False)
-        return collect_report(entries_of([(0, STARTED), (0, ended)]), facts=ReportFacts(code=given)).code
+        return collect_report(
+            entries_of([(0, STARTED), (0, ended)]), facts=ReportFacts(end=replace(NO_END, code=given))
+        ).code
 
     assert code(Outcome.ROUTING_FAILED, "r") == "FAILED_STEP_ROUTING"
     assert code(Outcome.SCHEMA_FAILED, "r") == "FAILED_SCHEMA_RESOLUTION"

@@ -36,7 +36,7 @@ def describe(name: str, replies: list[ModelTurn], **changes: object) -> tuple[Ou
     """How a run ends, and all that is said of it."""
     result, ports = play(replace(issue_agent(), **changes), replies)
     entries = [Entry(seq=number, time=0.0, event=event) for number, event in enumerate(ports.journal.events, 1)]
-    report = collect_report(entries, facts=ReportFacts(outcome=result.outcome, reason=result.reason))
+    report = collect_report(entries, facts=ReportFacts(end=result))
     log = [line for entry in entries if entry.event.event == "model_changed" for line in event_lines(entry.event)]
     parts = ("## Reason", result.reason, "## Log", *log, "## Comment", comment_summary(report), "## Terminal")
     return result.outcome, "\n".join((f"# {name}", *parts, *final_words(report), ""))

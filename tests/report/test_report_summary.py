@@ -17,6 +17,7 @@ from stepflow.domain.checkout import BaseCheck, DiffStat, LineCounts
 from stepflow.domain.connection import HostRequests
 from stepflow.domain.conversation import Refusal
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
+from stepflow.domain.end import End
 from stepflow.domain.reports.report import CheckResult, RunReport
 from stepflow.domain.text import RemovalKind, RemovedPiece, TextRemoved
 from stepflow.domain.words import Effort, Intent, Outcome, Stage
@@ -38,7 +39,7 @@ OWN_TAGS = re.compile(
 RED = collect_report(
     [entry for entry in ENTRIES if entry.seq <= 35],
     AGENT,
-    facts=ReportFacts(outcome=Outcome.VALIDATION_FAILED, stage=Stage.COMPLETION, reason="git-clean failed"),
+    facts=ReportFacts(end=End(outcome=Outcome.VALIDATION_FAILED, stage=Stage.COMPLETION, reason="git-clean failed")),
 )
 
 
@@ -125,7 +126,7 @@ ENDS = {
     "a success before its effects are written": collect_report(
         [entry for entry in ENTRIES if entry.event.event not in ("effect_applied", "run_finished")],
         AGENT,
-        facts=ReportFacts(outcome=Outcome.COMPLETED),
+        facts=ReportFacts(end=End(outcome=Outcome.COMPLETED, reason="")),
     ),
     "a check that stayed red": RED,
     "a check that stayed red beside hosts that were refused": replace(RED, hosts=HOSTS),
@@ -137,11 +138,11 @@ ENDS = {
     "no run": collect_report(
         (),
         facts=ReportFacts(
-            outcome=Outcome.INVALID_DEFINITION, stage=Stage.BEFORE, reason="1 problem", problems=(PROBLEM,)
+            end=End(outcome=Outcome.INVALID_DEFINITION, stage=Stage.BEFORE, reason="1 problem"), problems=(PROBLEM,)
         ),
     ),
     "nothing to do": collect_report(
-        (), facts=ReportFacts(outcome=Outcome.SKIPPED, stage=Stage.BEFORE, reason="no agent")
+        (), facts=ReportFacts(end=End(outcome=Outcome.SKIPPED, stage=Stage.BEFORE, reason="no agent"))
     ),
     "all that is rare": replace(
         REPORT,

@@ -13,6 +13,7 @@ from plausible_run import AGENT, BEGAN, ENTRIES, STARTED, entries_of
 
 from stepflow.domain import event as events
 from stepflow.domain.conversation import ModelTurn, ToolCall, Usage
+from stepflow.domain.end import End
 from stepflow.domain.run import Limits
 from stepflow.domain.text import count, cut, usd
 from stepflow.domain.words import Intent, Outcome, Stage, StepKind
@@ -165,7 +166,9 @@ def test_only_a_run_that_did_not_succeed_is_annotated():
     assert outcome_annotation(report) == ()
     failed = replace(report, success=False, outcome=Outcome.LIMIT_REACHED, explanation="10 iterations")
     assert outcome_annotation(failed)[0].startswith("::error title=fixer%3A a limit was reached::10 iterations%0A")
-    skipped = collect_report((), facts=ReportFacts(outcome=Outcome.SKIPPED, stage=Stage.BEFORE, reason="no agent"))
+    skipped = collect_report(
+        (), facts=ReportFacts(end=End(outcome=Outcome.SKIPPED, stage=Stage.BEFORE, reason="no agent"))
+    )
     assert outcome_annotation(skipped)[0].startswith("::notice title=stepflow%3A nothing to do::no agent%0A")
 
 
