@@ -6,6 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from stepflow.domain.proof import Proof, ProofSettings
 from stepflow.domain.secrets import mask_secrets
@@ -92,13 +95,14 @@ class CommandRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandResult:
-    """The result of a process. `exit_code` is −1 if it timed out, could not start, or had no files to run on (`error`
-    says which).
+    """The result of a process. The journal has those of command steps, which alone have a `step_id` and `argv`.
 
-    `stdout` and `stderr` hold at most 1 MiB each, head and tail. `combined` holds the lines of both in the order they
-    were written, or is empty if the order is unknown. `seconds` is the process's duration.
+    `exit_code` is −1 if it timed out, could not start, or had no files to run on (`error` says which). `stdout` and
+    `stderr` hold at most 1 MiB each, head and tail. `seconds` is the process's duration.
     """
 
+    step_id: str = ""
+    argv: tuple[str, ...] = ()
     exit_code: int
     stdout: str = ""
     stderr: str = ""
@@ -106,9 +110,11 @@ class CommandResult:
     started: bool = True
     error: str = ""
     seconds: float = 0.0
-    combined: str = ""
-    #: The result of a request for a proof.
-    proof: Proof | None = None
+    #: The lines of both streams in the order they were written; empty if the order is unknown. Not in the journal.
+    combined: Annotated[str, Field(exclude=True)] = field(default="", compare=False)
+    #: The result of a request for a proof. Not in the journal.
+    proof: Annotated[Proof | None, Field(exclude=True)] = field(default=None, compare=False)
+    event: Literal["command_ran"] = "command_ran"
 
     @property
     def had_no_files(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from stepflow.domain.agent.agent_settings import ModelChanged
-from stepflow.domain.checkout import BaseCheck, DiffStat, TreeState
+from stepflow.domain.checkout import BaseCheck, CommandResult, DiffStat, TreeState
 from stepflow.domain.connection import HostsRequested
 from stepflow.domain.conversation import ModelTurn, RequestAdapted, Substitution, ToolCall, Usage
 from stepflow.domain.effect import ApprovalAnswered, ApprovalAsked, EffectKind, Receipt, SuggestionsTried
@@ -368,22 +368,6 @@ class UserMessage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommandRan:
-    """The process of a command step ended. The event includes its output (flow.md §4.5)."""
-
-    step_id: str
-    argv: list[str]
-    exit_code: int
-    stdout: str
-    stderr: str
-    timed_out: bool
-    started: bool
-    error: str
-    seconds: float
-    event: Literal["command_ran"] = "command_ran"
-
-
-@dataclass(frozen=True, kw_only=True)
 class CheckJudged:
     """The result of a step's check, in the check dialect (flow.md §7). `message` explains it."""
 
@@ -426,7 +410,7 @@ ProcessEvent = RunStarted | RunResumed | SnapshotTaken | SnapshotFailed | LayerR
 IntakeEvent = TextRemoved | ImagesRead | BaseChecked
 #: Inside a step: what the model is asked and answers, what runs for it, and what its answer means.
 ModelEvent = IterationStarted | SchemaFailed | PromptRendered | ModelWaited | ModelTurn | AnswerLost | CacheRenewed
-DialogueEvent = ToolStarted | ContextOverflowed | ModelChanged | RequestAdapted | ToolCall | CommandRan | UserMessage
+DialogueEvent = ToolStarted | ContextOverflowed | ModelChanged | RequestAdapted | ToolCall | CommandResult | UserMessage
 AnswerEvent = CheckJudged | StepAnswered | Routed
 StepEvent = ModelEvent | DialogueEvent | AnswerEvent
 #: After a step: a closing's checks, an approval, the end of the flow, and what is written.

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged, StepCommand
 from stepflow.domain.agent.definition import Step, effective_tools
-from stepflow.domain.checkout import CommandRequest
+from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import Message, ModelRequest, Remedy, text_block, without_images
 from stepflow.domain.end import End
-from stepflow.domain.event import CommandRan, IterationStarted, PromptRendered, SchemaFailed, StepAnswered
+from stepflow.domain.event import IterationStarted, PromptRendered, SchemaFailed, StepAnswered
 from stepflow.domain.flow import Decided, Decision, FormatError, RunState, Undecided
 from stepflow.domain.json import JsonObject, as_text
 from stepflow.domain.run import MAX_STRIKES
@@ -281,9 +281,12 @@ def _run_command(context: FlowContext, step: Step, command: StepCommand, schema:
         raise FlowStopped(End(outcome=Outcome.INVALID_DEFINITION, reason=reason))
     args = (_ARGUMENT.sub(lambda match: as_text(context.facts.args[match[1]]), arg) for arg in command.args)
     request = CommandRequest(argv=(command.command, *args), timeout=command.timeout / 1000)
-    result = context.recall(CommandRan) or _record_command(context, step, request)
+    result = context.recall(CommandResult)
+    if result is None:
+        result = replace(context.ports.commands.run_command(request), step_id=step.id, argv=request.argv)
+        context.record(result)
     if result.exit_code != 0 or result.timed_out or not result.started:
-        details = result.error or excerpt(readable_output(result.stdout + result.stderr), 500).strip() or "no output"
+        details = result.error or excerpt(readable_output(result.output), 500).strip() or "no output"
         reason = f'command step "{step.id}" ({command.command}) failed with exit code {result.exit_code}: {details}'
         raise FlowStopped(End(outcome=Outcome.VALIDATION_FAILED, reason=reason))
     answer = _set_step_id(context, step, _parse_output(result.stdout))
@@ -291,23 +294,6 @@ def _run_command(context: FlowContext, step: Step, command: StepCommand, schema:
     if errors:
         note_misfit(context, step, errors)
     return _decide(context, step, ParsedAnswer(answer=answer, errors=errors), (result.stdout,))
-
-
-def _record_command(context: FlowContext, step: Step, request: CommandRequest) -> CommandRan:
-    result = context.ports.commands.run_command(request)
-    return context.record(
-        CommandRan(
-            step_id=step.id,
-            argv=list(request.argv),
-            exit_code=result.exit_code,
-            stdout=result.stdout,
-            stderr=result.stderr,
-            timed_out=result.timed_out,
-            started=result.started,
-            error=result.error,
-            seconds=result.seconds,
-        )
-    )
 
 
 def _parse_output(stdout: str) -> JsonObject:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
+from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ModelTurn, RequestAdapted, ToolCall
 from stepflow.domain.effect import ApprovalAnswered
 from stepflow.domain.event import Event
@@ -76,7 +77,7 @@ _OF_ATTEMPT = (
     RequestAdapted,
     ToolCall,
     events.UserMessage,
-    events.CommandRan,
+    CommandResult,
     events.CheckJudged,
     events.StepAnswered,
     events.Routed,

@@ -8,6 +8,7 @@ from typing import assert_never
 
 from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ModelChanged
+from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ModelTurn, RequestAdapted, ToolCall
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import MAX_STRIKES
@@ -75,7 +76,7 @@ def describe_step_event(event: events.StepEvent) -> EventMessage | None:  # noqa
             return warning_message(f"{one_line(event.model, 80)}: {change}")
         case ToolCall():
             return _describe_call(event)
-        case events.CommandRan():
+        case CommandResult():
             return _describe_command(event)
         case events.UserMessage():
             return _describe_user_message(event)
@@ -177,7 +178,7 @@ def _describe_call(event: ToolCall) -> EventMessage:
     )
 
 
-def _describe_command(event: events.CommandRan) -> EventMessage:
+def _describe_command(event: CommandResult) -> EventMessage:
     ended = "timed out" if event.timed_out else f"exit {event.exit_code}" if event.started else "did not start"
     return EventMessage(
         title=f"Command {one_line(shlex.join(event.argv), 120)}",

@@ -14,6 +14,7 @@ from hashlib import sha256
 
 from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ModelChanged, Rung
+from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ModelTurn, RequestAdapted, ToolCall, Usage
 from stepflow.domain.effect import ApprovalAnswered, ApprovalAsked, EffectStatus
 from stepflow.domain.json import JsonObject, JsonValue, value_at
@@ -277,7 +278,7 @@ class _TraceBuilder:
                 self._tools[event.tool_use_id] = self._add_tool(step, event, self._at, "interrupted")
             case ToolCall():
                 self._end_tool(step, event)
-            case events.CommandRan():
+            case CommandResult():
                 failed = "timed_out" if event.timed_out else "failed" if event.exit_code or not event.started else ""
                 exited = {"process.exit.code": event.exit_code if event.started else None}
                 self._add(step, f"command {event.step_id}", exited, start=self._at - event.seconds, error=failed)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from stepflow.domain.conversation import ModelRequest, ModelTurn, StopReason, ToolCall, Usage
+from stepflow.domain.checkout import CommandResult
+from stepflow.domain.conversation import ModelTurn, StopReason, ToolCall, Usage
 from stepflow.domain.event import (
-    CommandRan,
     CompletionJudged,
     FlowEnded,
     IterationStarted,
@@ -79,18 +79,7 @@ AGAIN = CompletionJudged(entry="a", done=False, validated=False, step_id="b", re
 ENDED = FlowEnded(outcome=Outcome.TIMED_OUT, stage=Stage.FLOW, reason="x", step_id="a", answer=None, validated=False)
 FINISHED = RunFinished(outcome=Outcome.TIMED_OUT, stage=Stage.FLOW, reason="x", success=False)
 RESUMED = RunResumed(events=4, from_seq=1, iteration=1, step_id="a")
-RAN = CommandRan(
-    step_id="a",
-    argv=["make"],
-    exit_code=0,
-    stdout="{}",
-    stderr="",
-    timed_out=False,
-    started=True,
-    error="",
-    seconds=1.0,
-)
-REQUEST = ModelRequest(step_id="a", iteration=1, model="opus", system="", messages=())
+RAN = CommandResult(step_id="a", argv=("make",), exit_code=0, stdout="{}", seconds=1.0)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
+from stepflow.domain.checkout import CommandResult
 from stepflow.domain.connection import HostRequests, HostsRequested
 from stepflow.domain.conversation import ClearedResults, ModelTurn, Refusal, Remedy, RequestAdapted, ToolCall, Usage
 from stepflow.domain.effect import (
@@ -51,9 +52,9 @@ VALIDATOR = events.ValidatorRan(
     seconds=0.5,
     output_tail="",
 )
-COMMAND = events.CommandRan(
+COMMAND = CommandResult(
     step_id="s",
-    argv=["make", "a b"],
+    argv=("make", "a b"),
     exit_code=2,
     stdout="out",
     stderr="err",

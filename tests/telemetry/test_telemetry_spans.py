@@ -13,6 +13,7 @@ import pytest
 from opentelemetry.sdk.metrics.export import DataPointT, NumberDataPoint
 
 from stepflow.domain import event as events
+from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ModelTurn, ToolCall
 from stepflow.domain.event import Entry
 from stepflow.domain.flow import fold
@@ -36,7 +37,7 @@ OF_SPANS = {
     events.AnswerLost: "chat",
     events.CacheRenewed: "chat",
     ToolCall: "execute_tool",
-    events.CommandRan: "command",
+    CommandResult: "command",
     events.BaseChecked: "validate",
     events.ValidatorRan: "validate",
     events.EffectApplied: "effect",
