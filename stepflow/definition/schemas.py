@@ -6,7 +6,8 @@ import json
 import posixpath
 import re
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import truediv
 from urllib.parse import unquote
 
 from stepflow.definition.diagnostics import LIKE_PATHS, FileProblems, did_you_mean, format_value, list_words, owner
@@ -14,8 +15,8 @@ from stepflow.definition.folder import AgentFolder, FileRefused, Why, register_d
 from stepflow.definition.parsing import JsonFault, Pointer, node_at, parse_json
 from stepflow.definition.shapes import note_unknown
 from stepflow.domain.json import JsonObject, JsonValue, compact
-from stepflow.engine.answer_schema import LIST_OF_SCHEMAS, MAP_OF_SCHEMAS, ONE_SCHEMA
 from stepflow.engine.gate import PatternFault, check_pattern
+from stepflow.engine.subschemas import walk
 
 MAX_NODES = 20_000
 MAX_DEPTH = 50
@@ -287,7 +288,11 @@ class _Expansion:
             )
         if "$ref" in node:
             return self.follow_reference(node, here, path)
-        own = {key: self.keyword(key, here / key, path) for key in node}
+        own = walk(
+            node,
+            lambda _, place: self.schema(reduce(truediv, place, here), path),
+            lambda _, key: self.copy_node(here / key),
+        )
         merged = _merged_members({key: value for key, value in own.items() if key not in _IDENTITY})
         self.check_required(node, merged, here)
         return merged
@@ -304,16 +309,6 @@ class _Expansion:
                 message = f'the key "{name}" is required but not a property{did_you_mean(name, properties)}'
                 fix = f"Add it to the properties, or require one of them; they are {list_words(properties)}."
                 self.schemas.add("SF410", here / "required" / index, message, fix)
-
-    def keyword(self, key: str, here: SchemaLocation, path: _Path) -> JsonValue:
-        value = here.node
-        if key in MAP_OF_SCHEMAS and isinstance(value, dict):
-            return {name: self.schema(here / name, path) for name in value}
-        if key in LIST_OF_SCHEMAS and isinstance(value, list):
-            return [self.schema(here / index, path) for index in range(len(value))]
-        if (key in ONE_SCHEMA or key == "contentSchema") and isinstance(value, dict):
-            return self.schema(here, path)
-        return self.copy_node(here)
 
     def follow_reference(self, node: JsonObject, here: SchemaLocation, path: _Path) -> JsonValue:
         location = self.target(here / "$ref")

@@ -3,25 +3,14 @@ subset that the Messages API's structured output accepts; and find what a valid 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from stepflow.domain.json import JsonObject, JsonValue, compact
+from stepflow.engine.subschemas import CHOICES, CONDITIONS, CONTENT, Place, walk
 
-_CHOICES = ("anyOf", "oneOf", "allOf")
-#: Keywords whose schemas apply to a value only under a condition.
-CONDITIONS = ("not", "if", "then", "else", "contains", "propertyNames", "dependentSchemas", "dependencies")
-
-#: Keywords that contain schemas; everything else is data and stays as it is.
-ONE_SCHEMA = frozenset(
-    {"additionalProperties", "unevaluatedProperties", "unevaluatedItems", "additionalItems", "items", *CONDITIONS}
-)
-LIST_OF_SCHEMAS = frozenset({"prefixItems", "items", *_CHOICES})
-MAP_OF_SCHEMAS = frozenset(
-    {"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
-)
 #: Keywords whose schemas apply to the same value as the schema that contains them.
-_SAME_VALUE = (*_CHOICES, "not", "if", "then", "else", "dependentSchemas", "dependencies")
+_SAME_VALUE = (*CHOICES, "not", "if", "then", "else", "dependentSchemas", "dependencies")
 
 
 def close_schema(schema: JsonObject) -> JsonObject:
@@ -35,49 +24,37 @@ def may_need_more_keys(schema: JsonObject, beside: Iterable[JsonObject] = ()) ->
     """Whether an object may need keys that the schema does not declare: because of its own keywords, of schemas inside
     it for the same object, or of schemas `beside` it."""
     declared = _dict(schema, "properties").keys()
-    required = {name for one in (schema, *schemas_beside(schema), *beside) for name in _mentioned_keys(one)}
+    required = {name for one in (schema, *_schemas_beside(schema), *beside) for name in _mentioned_keys(one)}
     least = schema.get("minProperties", 0)
     return not required <= declared or (isinstance(least, int) and least > len(declared))
 
 
-def schemas_beside(schema: JsonObject) -> Iterator[JsonObject]:
-    """Yield every schema inside this one that applies to the same value."""
-    for key in _SAME_VALUE:
-        match schema.get(key):
-            case list() as several:
-                inside = several
-            case dict() as named if key in MAP_OF_SCHEMAS:
-                inside = list(named.values())
-            case one:
-                inside = [one]
-        for sub in inside:
-            if isinstance(sub, dict):
-                yield sub
-                yield from schemas_beside(sub)
+def _schemas_beside(schema: JsonObject) -> list[JsonObject]:
+    """Return every schema inside this one that applies to the same value."""
+    beside: list[JsonObject] = []
 
+    def visit(sub: JsonValue, place: Place) -> JsonValue:
+        if isinstance(sub, dict) and place[0] in _SAME_VALUE:
+            beside.extend((sub, *_schemas_beside(sub)))
+        return sub
 
-def change_schemas(schema: JsonObject, change: Callable[[JsonObject], JsonObject]) -> JsonObject:
-    """Return a copy in which every schema is changed, the innermost first."""
-    return change(
-        {key: _change_inside(key, value, lambda sub: change_schemas(sub, change)) for key, value in schema.items()}
-    )
+    walk(schema, visit)
+    return beside
 
 
 def _close(schema: JsonObject, beside: Sequence[JsonObject]) -> JsonObject:
-    around = (*beside, *schemas_beside(schema))
-    copy: JsonObject = {}
-    for key, value in schema.items():
-        if key == "properties" and isinstance(value, dict):
-            copy[key] = {
-                name: _close(sub, [*_pattern_schemas(schema), *_property_schemas(name, around)])
-                if isinstance(sub, dict)
-                else sub
-                for name, sub in value.items()
-            }
-        elif around or key in _SAME_VALUE or not {"contains", "patternProperties"}.isdisjoint(schema):
-            copy[key] = value
-        else:
-            copy[key] = _change_inside(key, value, close_schema)
+    around = (*beside, *_schemas_beside(schema))
+    shares_values = bool(around) or not {"contains", "patternProperties"}.isdisjoint(schema)
+
+    def visit(sub: JsonValue, place: Place) -> JsonValue:
+        if not isinstance(sub, dict):
+            return sub
+        if place[0] == "properties":
+            return _close(sub, [*_pattern_schemas(schema), *_property_schemas(str(place[-1]), around)])
+        stays = shares_values or place[0] in (*_SAME_VALUE, CONTENT)
+        return sub if stays else close_schema(sub)
+
+    copy = walk(schema, visit)
     is_explicit = {"additionalProperties", "unevaluatedProperties"} & schema.keys()
     stays_open = not schema.get("properties") or is_explicit or may_need_more_keys(schema, beside)
     return copy if stays_open else {**copy, "additionalProperties": False}
@@ -105,18 +82,6 @@ def _mentioned_keys(schema: JsonObject) -> Iterator[str]:
 def _dict(schema: JsonObject, key: str) -> JsonObject:
     value = schema.get(key)
     return value if isinstance(value, dict) else {}
-
-
-def _change_inside(key: str, value: JsonValue, change: Callable[[JsonObject], JsonObject]) -> JsonValue:
-    match value:
-        case dict() if key in MAP_OF_SCHEMAS:
-            return {name: change(sub) if isinstance(sub, dict) else sub for name, sub in value.items()}
-        case dict() if key in ONE_SCHEMA:
-            return change(value)
-        case list() if key in LIST_OF_SCHEMAS:
-            return [change(sub) if isinstance(sub, dict) else sub for sub in value]
-        case _:
-            return value
 
 
 #: Keywords that tell the model nothing once every `$ref` is expanded.
@@ -162,7 +127,7 @@ def _simplify(schema: JsonValue) -> JsonObject:
         return literals
     if isinstance(plain.get("type"), list):
         return _split_types(plain)
-    if "type" not in plain and (choice := next((key for key in _CHOICES if key in plain), None)):
+    if "type" not in plain and (choice := next((key for key in CHOICES if key in plain), None)):
         return _simplify_choice(plain, choice)
     return _simplify_typed(plain)
 
@@ -189,8 +154,8 @@ def _split_types(schema: JsonObject) -> JsonObject:
 
 def _simplify_choice(schema: JsonObject, key: str) -> JsonObject:
     variants = schema[key]
-    shape = schema.keys() - set(_CHOICES) - {"description", "title", "default"}
-    if not isinstance(variants, list) or not variants or len([name for name in _CHOICES if name in schema]) > 1:
+    shape = schema.keys() - set(CHOICES) - {"description", "title", "default"}
+    if not isinstance(variants, list) or not variants or len([name for name in CHOICES if name in schema]) > 1:
         raise _Inexpressible
     if shape and "properties" in shape:
         return _simplify_typed({**schema, "type": "object"})
@@ -209,7 +174,7 @@ def _simplify_typed(schema: JsonObject) -> JsonObject:
     plain: JsonObject = {**schema, "type": name}
     if name == "object" and may_need_more_keys(schema):
         raise _Inexpressible
-    extra = {key: plain.pop(key) for key in (*_CHOICES, *CONDITIONS) if key in plain}
+    extra = {key: plain.pop(key) for key in (*CHOICES, *CONDITIONS) if key in plain}
     match name:
         case "object":
             plain = _simplify_object(plain)

@@ -25,7 +25,7 @@ from stepflow.domain.flow import Decided, Decision, FormatError, Undecided
 from stepflow.domain.json import JsonObject, JsonValue, compact, value_at
 from stepflow.domain.text import cut
 from stepflow.domain.words import INTENT_ALIASES, Intent
-from stepflow.engine.answer_schema import CONDITIONS, change_schemas
+from stepflow.engine.subschemas import CHOICES, CONDITIONS, change_schemas
 
 #: A fenced block, without a body if nothing ends it.
 FENCE = re.compile(
@@ -151,7 +151,7 @@ def _compile(pattern: str) -> regex.Pattern[str]:
 #: Characters of one error message: it goes into a prompt, and may quote a long value.
 MAX_MESSAGE = 400
 _SHAPE = frozenset({"required", "type", "enum", "const", "additionalProperties"})
-_CONDITIONAL = frozenset({"anyOf", "oneOf", "allOf", *CONDITIONS})
+_CONDITIONAL = frozenset({*CHOICES, *CONDITIONS})
 
 
 def check_format(answer: JsonObject, *schemas: JsonObject | None) -> tuple[FormatError, ...]:
