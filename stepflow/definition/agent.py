@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from stepflow.definition.diagnostics import (
     Diagnostics,
     FileProblems,
@@ -230,7 +232,7 @@ _NO_FILE = AgentFile.model_construct(name="", version="", display_name="", descr
 @dataclass(frozen=True, kw_only=True)
 class Agent:
     """What `agent.json` says. `known` is False when it is missing, as it may be beside a bare registry: nothing is
-    concluded from it then. `problems` are for its pointers."""
+    concluded from it then, nor from one whose shape is broken. `problems` are for its pointers."""
 
     problems: FileProblems
     known: bool = True
@@ -262,8 +264,8 @@ class Agent:
 
 
 def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, may_lack: bool) -> tuple[Agent | None, str]:
-    """Read `agent.json`: None after a fault in its shape. And the path of its registry, as far as it is readable. With
-    `may_lack` the file may be missing."""
+    """Read `agent.json`: after a fault in its shape an agent that is not `known`, or None if it does not even say where
+    its files are. And the path of its registry, as far as it is readable. With `may_lack` the file may be missing."""
     problems = diagnostics.of(AGENT_FILE)
     if may_lack and not folder.has(AGENT_FILE):
         return Agent(known=False, problems=problems), DEFAULT_REGISTRY
@@ -273,10 +275,23 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, may_lack: bool)
     layout = to_runner_layout(document, problems)
     file, problems = layout.read(FlatAgentFile if is_flat(document) else AgentFile, problems)
     registry = node_at(layout.document, _REGISTRY_PATH)
-    agent = None
+    agent = _read_flow(layout.document, problems)
     if file is not None and _type((file.runner or RunnerKeys()).verdict.type, _AT / "type", problems):
         agent = Agent(problems=problems, file=file)
     return agent, registry if isinstance(registry, str) else DEFAULT_REGISTRY
+
+
+def _read_flow(document: JsonObject, problems: FileProblems) -> Agent | None:
+    """An agent of which only `runner.flow` is known, which says where its files are; None if that is broken, too."""
+    flow = node_at(document, "/runner/flow")
+    try:
+        settings = FlowSettings.model_validate(
+            {} if flow is None else flow, by_alias=True, by_name=False, extra="ignore"
+        )
+    except ValidationError:
+        return None
+    file = _NO_FILE.model_copy(update={"runner": RunnerKeys(flow=settings)})
+    return Agent(known=False, problems=problems, file=file)
 
 
 def check_agent(agent: Agent, folder: AgentFolder) -> None:

@@ -183,7 +183,7 @@ def _check_outcomes(
         return
     for key, entry in outcomes.items():
         for name, target in (("next", entry.next), ("fallback", entry.fallback)) if entry else ():
-            if target is not None and target not in steps:
+            if target is not None and target not in steps and target not in problems.broken("steps"):
                 message = f'"{name}" names "{target}", which does not exist{did_you_mean(target, steps)}'
                 problems.report("SF703", at / key / name, message, f"Name a step; there are {list_words(steps)}.")
         for name, why in _find_unreached(entry, high) if entry else ():

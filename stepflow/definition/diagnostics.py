@@ -63,6 +63,9 @@ class Diagnostics:
     collected: dict[Problem, str] = field(default_factory=dict)
     #: The text of each JSON file that was parsed.
     documents: dict[str, str] = field(default_factory=dict)
+    #: The steps, validators, … whose shape is broken, as pointers into the registry: nothing is known of them but that
+    #: they exist.
+    broken: set[str] = field(default_factory=set)
 
     @property
     def failed(self) -> bool:
@@ -152,6 +155,11 @@ class FileProblems:
     def report(self, code: str, path: str, message: str, fix: str, *, severity: Severity | None = None) -> None:
         """Add a problem whose message begins with the step, the validator, … that `path` leads into."""
         self.add(code, path, f"{owner(path)}{message}", fix, severity=severity)
+
+    def broken(self, kind: str) -> frozenset[str]:
+        """The steps whose shape is broken, or the entries of another `kind`, by their ids."""
+        pointers = map(keys_of, self.diagnostics.broken)
+        return frozenset(key for holder, key in pointers if holder == kind)
 
     def note_idle(self, path: str, message: str, what: str = "key") -> None:
         """Note something known that has no effect in this place (SF111)."""

@@ -299,6 +299,7 @@ class Registry(FileModel):
     """The keys that `steps_registry.json` has in both dialects."""
 
     for_editors: ClassVar[frozenset[str]] = frozenset({"$schema"})
+    apart = frozenset({"steps", "validators", "failurePatterns", "validationSteps"})
     dialect: ClassVar[Dialect]
     #: The first part of the addresses of prompts where no "c1" is written.
     default_c1: ClassVar[str] = ""

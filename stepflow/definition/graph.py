@@ -129,8 +129,11 @@ class _Rules:
     def check_targets(self, entry: RuleEntry, at: Pointer) -> None:
         named = {at / "target": entry.target, at / "fallback": entry.fallback}
         named |= {at / "targets" / value: step_id for value, step_id in (entry.targets or {}).items()}
+        broken = self.problems.broken("steps")
         for named_at, step_id in named.items():
-            if step_id is not None and (fault := _no_flow_step(step_id, self.nodes.flow, self.nodes.sections)):
+            if step_id is None or step_id in broken:
+                continue
+            if fault := _no_flow_step(step_id, self.nodes.flow, self.nodes.sections):
                 fix = f"Name a flow step; there are {list_words(self.nodes.flow)}."
                 self.problems.report("SF343", named_at, f'the target "{step_id}" {fault}', fix)
 
@@ -151,7 +154,8 @@ def _check_missing(node: Node[StepEntry], gate: Gate, nodes: Nodes[StepEntry], p
             continue
         if intent not in fitting_intents(node.kind):
             continue  # that it may not be allowed at all was reported
-        target = find_continuation(node.id, nodes.flow) if intent is Intent.NEXT else None
+        known = nodes.flow.keys() | problems.broken("steps")
+        target = find_continuation(node.id, known) if intent is Intent.NEXT else None
         if target is not None:
             message = f'"next" has no rule and goes to "{target}" by default'
             problems.report("SF345", at, message, f'Write "next": {{"target": "{target}"}}.')
@@ -212,8 +216,9 @@ def check_entries(
             problems.add("SF303", "/entryStepMapping" if mapping else "", message, fix)
         elif not mapping:
             problems.add("SF303", "", 'there is neither "entryStep" nor "entryStepMapping"', fix)
+    broken = problems.broken("steps")
     for at, step_id in named.items():
-        if fault := _no_flow_step(step_id, flow, sections):
+        if step_id not in broken and (fault := _no_flow_step(step_id, flow, sections)):
             message = f'the entry step "{step_id}" {fault}'
             problems.add("SF304", at, message, f"Name a flow step; there are {list_words(flow)}.")
     by_pointer: dict[str, str] = {at: step_id for at, step_id in named.items() if step_id in flow}

@@ -120,7 +120,7 @@ def read_servers(path: str | Path, *, root: Path | None = None) -> tuple[McpServ
         raise DefinitionError("There is no such agent.", problems=(exc.problem,)) from exc
     folder = AgentFolder(located.folder, root=located.root)
     agent, _ = read_agent(folder, diagnostics, may_lack=False)
-    if agent is not None:
+    if agent is not None and agent.known:
         check_agent(agent, folder)
         check_servers(agent)
         build_verdict(agent)
@@ -178,15 +178,19 @@ def _without_place(problem: Problem, builtin: str) -> Problem:
 class _AgentLoader:
     """Reads the files of an agent, and compiles them to its definition.
 
-    Problems of shape come first, all of them. The rules are checked for files whose shape is sound: what a run can
-    reach when every other rule holds, so that one broken reference is one problem.
+    The rules are checked for every file, step and validator whose own shape is sound, so that all that can be known is
+    said at once. What a run can reach is checked when every other rule holds, so that one broken reference is one
+    problem.
     """
 
     def __init__(self, located: Located, options: LoadOptions, repository: Path) -> None:
         self.options, self.repository = options, repository
         self.diagnostics = Diagnostics()
         self.folder = AgentFolder(located.folder, root=located.root)
+        #: Whether any step has a gate.
+        self.gated = False
         self.agent, file = read_agent(self.folder, self.diagnostics, may_lack=options.get("bare_registry", False))
+        self.is_agent_sound = not self.diagnostics.failed
         self.locked: LockedServers | None = None
         self.exposures: tuple[Exposure, ...] = ()
         self.registry_file = located.registry or file
@@ -194,10 +198,14 @@ class _AgentLoader:
     def load(self) -> AgentDefinition | None:
         """Return the definition without its problems; None when the agent has any error."""
         registry, problems = self.read_registry()
-        is_sound = not self.diagnostics.failed
-        if self.agent is not None and (self.agent.mcp_servers or self.folder.has(LOCK_FILE)):
+        if self.agent is None:
+            return None
+        if self.is_agent_sound and (self.agent.mcp_servers or self.folder.has(LOCK_FILE)):
             self.locked = read_lock(self.agent, self.folder)
-        if registry is None or self.agent is None or not is_sound:
+        if registry is None:
+            self.check_agent_file(self.agent)
+            build_verdict(self.agent)
+            read_system_prompt(self.agent, self.folder)
             return None
         return self.compile(registry, self.agent, problems)
 
@@ -210,6 +218,9 @@ class _AgentLoader:
         dialect = detect_dialect(document, problems) if document is not None else None
         if document is None or dialect is None:
             return None, problems
+        steps = document["steps"]
+        assert isinstance(steps, dict)  # noqa: S101 - a registry without steps has no dialect
+        self.gated = any("structuredGate" in step for step in steps.values() if isinstance(step, dict))
         model: type[GateRegistry | CheckRegistry] = GateRegistry if dialect is Dialect.GATE else CheckRegistry
         return to_new_names(document).read(model, problems)
 
@@ -235,7 +246,9 @@ class _AgentLoader:
         prompts: GatePrompts | CheckPrompts
         if isinstance(registry, GateRegistry):
             violations = self.options.get("allow_spec_violations", False)
-            nodes = gated = read_gate_steps(registry, schemas, problems, allow_spec_violations=violations)
+            nodes = gated = read_gate_steps(
+                registry, schemas, problems, gated=self.gated, allow_spec_violations=violations
+            )
             add_edges(gated, problems)
         else:
             nodes = checked = read_check_steps(registry, problems)
@@ -248,7 +261,9 @@ class _AgentLoader:
         StepTools(agent, self.locked or LockedServers(), problems).read(nodes.flow.values())
         for node in nodes.flow.values():
             node.guidance = guidance.of_step(node.entry.guidance, node.at / "guidance", problems)
-        supply = Supply(agent.file.parameters, owners, agent.verdict_type, lost=lost, known=agent.known)
+        # A broken step may hand off what another one needs.
+        known = agent.known and not problems.broken("steps")
+        supply = Supply(agent.file.parameters, owners, agent.verdict_type, lost=lost, known=known)
         if isinstance(registry, GateRegistry):
             prompts = GatePrompts(files=files, nodes=gated, supply=supply, problems=problems)
         else:

@@ -244,7 +244,7 @@ class GatePrompts:
         for name, tag in _sections_in(prompt).items():
             if name in known:
                 sections.append((known[name], self._section(name)))
-            else:
+            elif name not in self.problems.broken("steps"):
                 message = f'step "{node.id}": "{{section:{name}}}" names no section{did_you_mean(name, known)}'
                 prompt.report("SF509", tag, message, f"The sections are {list_words(known)}.", self.problems)
         return sections
@@ -316,8 +316,9 @@ class GatePrompts:
         """An input; its `from` is a step and a key: the longest known id, else everything before the last dot, is the
         step."""
         origin, flow, at = entry.from_, self.nodes.flow, node.at / "inputs" / name / "from"
+        broken = self.problems.broken("steps")
         above = step_id = origin.rpartition(".")[0]
-        while step_id and step_id not in flow:
+        while step_id and step_id not in flow and step_id not in broken:
             step_id = step_id.rpartition(".")[0]
         step_id = step_id or above
         key = origin[len(step_id) + 1 :] if step_id else ""
@@ -327,7 +328,7 @@ class GatePrompts:
             message = f'the input "{name}" is from "{origin}", which is not "<step id>.<key>"'
             fix = "Write the step's id, a dot, and the handoff key."
             self.problems.report("SF510", at, message, fix, severity=Severity.ERROR)
-        elif key not in keys:
+        elif key not in keys and step_id not in broken:
             state = f'step "{step_id}" does not hand off "{key}"'
             if step_id not in flow:
                 state = f'there is no step "{step_id}"{did_you_mean(step_id, flow)}'

@@ -60,19 +60,33 @@ Shape = TypeVar("Shape", bound=FileModel)
 
 def read_shape(model: type[Shape], document: JsonObject, problems: FileProblems) -> Shape | None:
     """The document as `model`; None after an error. Every fault in its shape is reported. A required key that is only
-    misspelled is not missing, too."""
+    misspelled is not missing, too. Entries that stand `apart` are left out when they are broken."""
     try:
         return model.model_validate(document, by_alias=True, by_name=False)
     except ValidationError as exc:
         errors = exc.errors(include_url=False)
     keys = [error for error in errors if error["type"] == _UNKNOWN]
-    misspelled = {(*error["loc"][:-1], _report_key(model, document, error, problems)) for error in keys}
+    meant = [(*error["loc"][:-1], _report_key(model, document, error, problems)) for error in keys]
+    misspelled = {location for location in meant if location[-1] is not None}
+    values = [error["loc"] for error in errors if error not in keys]
     for error in errors:
         if error not in keys and not (error["type"] == "missing" and error["loc"] in misspelled):
             _report_value(model, error, problems)
-    if problems.diagnostics.failed:
+    faulty = {*values, *misspelled}
+    if any(len(location) < 2 or location[0] not in model.apart for location in faulty):
         return None
-    return model.model_validate(document, by_alias=True, by_name=False, extra="ignore")
+    entries = {(str(location[0]), str(location[1])) for location in faulty}
+    problems.diagnostics.broken.update(Pointer() / kind / name for kind, name in entries)
+    sound = {
+        kind: {name: one for name, one in value.items() if (kind, name) not in entries}
+        if kind in model.apart and isinstance(value, dict)
+        else value
+        for kind, value in document.items()
+    }
+    try:
+        return model.model_validate(sound, by_alias=True, by_name=False, extra="ignore")
+    except ValidationError:  # nothing of what is required is left
+        return None
 
 
 def _report_key(

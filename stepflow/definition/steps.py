@@ -166,13 +166,12 @@ _GATED_KEYS = {
 
 
 def read_gate_steps(
-    registry: GateRegistry, schemas: SchemaFolder, problems: FileProblems, *, allow_spec_violations: bool
+    registry: GateRegistry, schemas: SchemaFolder, problems: FileProblems, *, gated: bool, allow_spec_violations: bool
 ) -> Nodes[StepEntry]:
-    """Separate flow steps from sections, and check each by itself."""
+    """Separate flow steps from sections, and check each by itself. `gated` says whether any step has a gate."""
     nodes = {key: _gate_node(key, entry) for key, entry in registry.steps.items()}
     sections = {key: node for key, node in nodes.items() if key.startswith("section.")}
     flow = {key: node for key, node in nodes.items() if key not in sections}
-    gated = any(node.entry.structured_gate for node in flow.values())
     for node in nodes.values():
         check_key(node.id, node.entry.step_id, node.at, problems)
         check_c3_style(node.at, node.entry.c3, problems)
@@ -381,6 +380,8 @@ class StepTools:
             node.tools = self._of_step(node)
         asking = [node.tools for node in nodes if node.command is None]
         reading = [names for names in asking if "Read" in (self.allowed if names is None else names)]
+        if self.problems.broken("steps"):
+            return  # they may use what no other step does
         if self.agent.file.skills and not reading:
             message = 'skills are read with the tool "Read", which no step has'
             self.agent.problems.add("SF116", "/skills", message, 'Allow "Read".')

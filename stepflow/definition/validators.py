@@ -129,6 +129,8 @@ class ValidationBuilder:
     def _check_unvalidated(self, entries: Mapping[str, ValidationEntry]) -> None:
         """Report closure steps that close without checks while another one is checked (SF610)."""
         checked = [step_id for step_id in self.closures if entry_of(step_id, entries, self.verdict)]
+        if self.problems.broken("validationSteps"):
+            return  # they may be what checks it
         misspelled = {closest_match(key, self.closures) for key in entries if key not in self.closures}
         for step_id in self.closures:
             if checked and step_id not in checked and step_id not in misspelled:
@@ -184,7 +186,7 @@ class ValidationBuilder:
 
     def _check_names(self, entry: ValidatorEntry, at: Pointer) -> None:
         pattern, known = entry.failure_pattern, self.registry.failure_patterns
-        if pattern not in known:
+        if pattern not in known and pattern not in self.problems.broken("failurePatterns"):
             message = f'there is no failure pattern "{pattern}"{did_you_mean(pattern, known)}'
             self.problems.report("SF604", at / "failurePattern", message, f"The patterns are {list_words(known)}.")
         for parameter, extractor in entry.extract_params.items():
@@ -194,9 +196,9 @@ class ValidationBuilder:
                 self.problems.report("SF605", at / "extractParams" / parameter, message, fix)
 
     def _check_owner(self, key: str, at: Pointer) -> None:
-        closures = self.closures
-        mapped = self.verdict is None or (bool(closures) and key == MAPPED_ENTRIES[self.verdict])
-        if key not in closures and not mapped:
+        closures, broken = self.closures, self.problems.broken("steps")
+        mapped = self.verdict is None or (bool(closures or broken) and key == MAPPED_ENTRIES[self.verdict])
+        if key not in closures and key not in broken and not mapped:
             message = f'the validation entry "{key}" belongs to no closure step{did_you_mean(key, closures)}'
             self.problems.add("SF606", at, message, f"Name it like a closure step; there are {list_words(closures)}.")
 
@@ -207,7 +209,7 @@ class ValidationBuilder:
         known = self.registry.validators
         for index, one in enumerate(entry.validation_conditions):
             name = one.validator
-            if name not in known:
+            if name not in known and name not in self.problems.broken("validators"):
                 validator_at = at / "validationConditions" / index / "validator"
                 message = f'there is no validator "{name}"{did_you_mean(name, known)}'
                 self.problems.report("SF603", validator_at, message, f"The validators are {list_words(known)}.")

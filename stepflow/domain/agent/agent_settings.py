@@ -68,6 +68,8 @@ class FileModel(BaseModel):
     no_effect: ClassVar[frozenset[str]] = frozenset()
     #: Keys that only editors read; they are accepted without a message.
     for_editors: ClassVar[frozenset[str]] = frozenset()
+    #: Keys whose values stand apart: a broken one leaves the others to be read.
+    apart: ClassVar[frozenset[str]] = frozenset()
     #: True if every key that is not a field has no effect.
     rest_has_no_effect: ClassVar[bool] = False
 
