@@ -243,7 +243,6 @@ class _AgentLoader:
         schemas = _open_schemas(registry, agent, self.folder, problems)
         files = open_prompts(registry, self.folder, problems, agent.runner.integrations.github)
         nodes: Nodes[StepSettings]
-        prompts: GatePrompts | CheckPrompts
         if isinstance(registry, GateRegistry):
             violations = self.options.get("allow_spec_violations", False)
             nodes = gated = read_gate_steps(
@@ -265,10 +264,9 @@ class _AgentLoader:
         known = agent.known and not problems.broken("steps")
         supply = Supply(agent.file.parameters, owners, agent.verdict_type, lost=lost, known=known)
         if isinstance(registry, GateRegistry):
-            prompts = GatePrompts(files=files, nodes=gated, supply=supply, problems=problems)
+            texts = GatePrompts(files=files, nodes=gated, supply=supply, problems=problems).read()
         else:
-            prompts = CheckPrompts(files=files, nodes=checked, supply=supply, problems=problems)
-        texts = prompts.read()
+            texts = CheckPrompts(files=files, nodes=checked, supply=supply, problems=problems).read()
         validation = ValidationBuilder(
             registry=registry,
             closures=tuple(node.id for node in nodes.flow.values() if node.kind is StepKind.CLOSURE),

@@ -35,8 +35,8 @@ from stepflow.domain.run import RunFacts
 from stepflow.domain.text import count, name_some
 from stepflow.domain.words import INTENTS_OF_KIND, FailureAction, Intent, Outcome, Stage, StepKind
 from stepflow.engine.attempt import attempt_step
+from stepflow.engine.cache_renewal import keep_opening
 from stepflow.engine.context import Answered, FlowContext, FlowStopped, demand_approval
-from stepflow.engine.conversation import keep_opening
 from stepflow.engine.judge import judge_completion
 from stepflow.engine.prompt.render import render_retry
 from stepflow.engine.resumption import WrittenEvents

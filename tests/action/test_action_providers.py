@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stepflow.engine import conversation
+from stepflow.engine import cache_renewal
 from stepflow.sandbox import launcher
 from tests.checkout import Invocation
 from tests.servers.logins import REQUEST_TOKEN
@@ -261,7 +261,7 @@ def test_while_a_tool_runs_the_cache_is_renewed_and_the_cost_is_told(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With minutes that are tenths of a second."""
-    monkeypatch.setattr(conversation, "RENEWED_AFTER", 0.5)
+    monkeypatch.setattr(cache_renewal, "RENEWED_AFTER", 0.5)
     monkeypatch.setattr(launcher, "_LOOK_EVERY", 0.1)
     done = world.run([bash("sleep 2"), *solve()])
     assert done.outputs["outcome"] == "completed", done.log
