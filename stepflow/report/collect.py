@@ -25,7 +25,7 @@ from stepflow.domain.proof import Proof
 from stepflow.domain.reports.report import CheckResult, HistoryEntry, RunReport
 from stepflow.domain.run import ImagesRead
 from stepflow.domain.text import TextRemoved, sum_costs
-from stepflow.domain.words import CODE_OF_OUTCOME, Dialect, Intent, Outcome, Stage, VerdictType, state_reason
+from stepflow.domain.words import CODE_OF_OUTCOME, Dialect, Intent, Outcome, Stage, state_reason
 from stepflow.errors import Problem, Severity
 from stepflow.report.wording import describe_issue_cost
 
@@ -277,7 +277,7 @@ def collect_report(
         agent=started.agent if started else agent.name if agent else known.agent,
         dialect=Dialect(started.dialect) if started else agent.dialect if agent else "",
         definition_digest=started.definition_digest if started else agent.digest if agent else "",
-        verdict_type=VerdictType(started.verdict_type) if started else agent.verdict.type if agent else "",
+        verdict_type=started.verdict_type if started else agent.verdict.type if agent else "",
         entry_step_id=entry_step,
         final_step_id=begun.step_id if begun else entry_step,
         history=read.history(),

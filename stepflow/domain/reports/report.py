@@ -22,7 +22,7 @@ from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.proof import Proof
 from stepflow.domain.run import FollowUp, GuidanceFile, IssueImage, ReviewedPull
 from stepflow.domain.text import TextRemoved
-from stepflow.domain.words import Dialect, Effort, Intent, Outcome, Stage, StepKind, VerdictType
+from stepflow.domain.words import Dialect, Effort, Intent, Outcome, Stage, StepKind
 from stepflow.errors import Problem
 
 #: Fields of a run's report and history whose names differ in JSON.
@@ -86,7 +86,7 @@ class RunReport:
     agent: str
     dialect: Dialect | Literal[""]
     definition_digest: str
-    verdict_type: VerdictType | Literal[""]
+    verdict_type: str
     entry_step_id: str
     final_step_id: str
     history: tuple[HistoryEntry, ...] = ()
