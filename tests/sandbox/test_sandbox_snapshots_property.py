@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from snapshot_world import copy_of, listing, worked
 from toolbox_world import AS_ROOT, reachable_folder
 
+from stepflow.domain.event import SnapshotTaken
+
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(900)]
 
 #: Composed and decomposed, line breaks, what git and shells read signs into, bytes that are no text.
@@ -122,6 +124,10 @@ def do_unstage(root: Path, path: str) -> None:
 
 
 def do_nested(root: Path, path: str) -> None:
+    """A snapshot leaves such a folder out, so it never stands in the place of a tracked file."""
+    tracked = ["git", "-c", "safe.directory=*", "ls-files", "--error-unmatch", "--", f":(literal){path}"]
+    if subprocess.run(tracked, cwd=root, capture_output=True, check=False).returncode == 0:
+        return
     target = free(root / path, root)
     target.mkdir()
     git(target, "init", "-q")
@@ -173,7 +179,7 @@ def test_any_tree_comes_back_in_the_same_checkout_and_in_a_fresh_clone(begin, fi
                 wanted.append((one.snapshots.take(), listing(checkout)))
             work(checkout, mess, *user)
             for info, before in reversed(wanted):
-                assert info.problem == ""
+                assert isinstance(info, SnapshotTaken)
                 one.snapshots.restore(info.name)
                 assert listing(checkout) == before
         with worked(clone, folder / "run") as two:
