@@ -291,9 +291,11 @@ class GatePrompts:
         self, node: Node[StepEntry], text: Prompt, undeclared: Mapping[str, Tag], variables: Collection[str]
     ) -> None:
         """Report the variables in a text that are not declared (SF505), or that nothing supplies (SF507)."""
+        # A broken step may hand off any variable.
+        knows_handoff = not self.problems.broken("steps")
         for name, tag in undeclared.items():
             near = closest_match(name, variables)
-            if name not in self.supply.handoff and (near or self.supply.has(name)):
+            if name not in self.supply.handoff and (near or (knows_handoff and self.supply.has(name))):
                 message = f'step "{node.id}": the variable "{name}" is used but not declared{hint(near)}'
                 fix = f'Write "{{uv-{near}}}".' if near else 'Add it to "uvVariables" of the step.'
                 text.report("SF505", tag, message, fix, self.problems)
