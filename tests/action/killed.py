@@ -83,6 +83,8 @@ class Watch:
     die_after_first: str = ""
     die_before: int = 0
     since: str = ""
+    #: Before a line of one of these kinds at the latest: not every run needs as many changes to come there.
+    until: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=lambda: [""])
     changes: list[str] = field(default_factory=list)
 
@@ -93,6 +95,8 @@ class Watch:
         append = JournalFile.append
 
         def recorded(journal: JournalFile, event: Any) -> Any:
+            if event.event in self.until:
+                os.kill(os.getpid(), signal.SIGKILL)
             entry = append(journal, event)
             self.lines.append(event.event)
             if self.die_after == entry.seq or self.die_after_first == event.event:

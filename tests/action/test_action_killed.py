@@ -398,11 +398,11 @@ def start_and_end(changes: tuple[str, ...]) -> tuple[list[Moment], list[Moment]]
     scenario does not; and how often the flow takes a snapshot depends on the clock."""
     start = next(number for number, line in enumerate(changes) if line in FLOW)
     end = len(changes) - changes.index("flow_ended")
-    return moments_since("", start), moments_since("flow_ended", end)
+    return moments_since("", start, until=sorted(FLOW)), moments_since("flow_ended", end)
 
 
-def moments_since(line: str, count: int) -> list[Moment]:
-    return [{"since": line, "die_before": number} for number in range(1, count + 1)]
+def moments_since(line: str, count: int, **more: object) -> list[Moment]:
+    return [{"since": line, "die_before": number, **more} for number in range(1, count + 1)]
 
 
 def spread(moments: list[Moment], many: int) -> list[Moment]:

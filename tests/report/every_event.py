@@ -10,7 +10,16 @@ from stepflow.domain import event as events
 from stepflow.domain.agent.agent_settings import ClimbCause, ModelChanged
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.connection import HostRequests, HostsRequested
-from stepflow.domain.conversation import ClearedResults, ModelTurn, Refusal, Remedy, RequestAdapted, ToolCall, Usage
+from stepflow.domain.conversation import (
+    ClearedResults,
+    ModelTurn,
+    Refusal,
+    Remedy,
+    RequestAdapted,
+    StopReason,
+    ToolCall,
+    Usage,
+)
 from stepflow.domain.effect import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -31,8 +40,10 @@ FIXED = ("event", "level", "result")
 
 def model_turn(text: str, stop: str = "end_turn") -> ModelTurn:
     """A turn that says this, and calls a tool."""
-    content = [{"type": "text", "text": text}, {"type": "tool_use", "id": "t", "name": "bash", "input": {}}]
-    return ModelTurn(content=content, stop_reason=stop, usage=Usage(input_tokens=1), cost_usd=0.0, model="m", seconds=1)
+    content = ({"type": "text", "text": text}, {"type": "tool_use", "id": "t", "name": "bash", "input": {}})
+    return ModelTurn(
+        content=content, stop_reason=StopReason(stop), usage=Usage(input_tokens=1), cost_usd=0.0, model="m", seconds=1
+    )
 
 
 TOOL = ToolCall(
@@ -155,7 +166,7 @@ EVENTS: dict[str, events.Event] = {
         model_turn("", "tool_use"), cleared=ClearedResults(results=12, tokens=34_567)
     ),
     "turn that thinks aloud": replace(
-        model_turn("", "tool_use"), content=[{"type": "thinking", "thinking": "First I look.", "signature": "c2ln"}]
+        model_turn("", "tool_use"), content=({"type": "thinking", "thinking": "First I look.", "signature": "c2ln"},)
     ),
     "tool started": events.ToolStarted(tool_use_id="t", name="bash"),
     "tool": TOOL,
