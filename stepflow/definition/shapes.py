@@ -85,7 +85,7 @@ def read_shape(model: type[Shape], document: JsonObject, problems: FileProblems)
     }
     try:
         return model.model_validate(sound, by_alias=True, by_name=False, extra="ignore")
-    except ValidationError:  # nothing of what is required is left
+    except ValidationError:  # no sound entry is left where one is required
         return None
 
 

@@ -105,7 +105,8 @@ def _ask_model(context: FlowContext, step: Step, schema: JsonObject | None) -> R
     conversation.recall()
     if context.written.next is None:
         context.ports.tools.begin_step(conversation.request.tools)
-    answer, errors = _find_rejected(conversation, step, schema), tuple[FormatError, ...]()
+    answer = conversation.rejected and _with_step_id(step, conversation.rejected)
+    errors: tuple[FormatError, ...] = ()
     while not conversation.has_question:
         text = conversation.listen()
         parsed = parse_answer(text, is_only=schema is not None and conversation.was_in_words)
@@ -141,15 +142,6 @@ def _ask_model(context: FlowContext, step: Step, schema: JsonObject | None) -> R
             "warning", f'[Model] the flow goes on without the whole answer of step "{step.id}"{conversation.cut_note}'
         )
     return given, decision
-
-
-def _find_rejected(conversation: Conversation, step: Step, schema: JsonObject | None) -> JsonObject | None:
-    """Return the last object among the answers that a stopped process has rejected; None without any."""
-    for rejected in reversed(conversation.rejected):
-        found = parse_answer(rejected.text, is_only=schema is not None and rejected.in_words).answer
-        if found is not None:
-            return _with_step_id(step, found)
-    return None
 
 
 def _open_request(context: FlowContext, step: Step, schema: JsonObject | None) -> ModelRequest:

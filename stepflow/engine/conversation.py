@@ -36,7 +36,7 @@ from stepflow.domain.text import count, cut
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
 from stepflow.engine.cache_renewal import NO_MESSAGE, keep_conversation
 from stepflow.engine.context import CachedRequest, FlowContext, FlowStopped
-from stepflow.engine.gate import describe_misfit, has_shape
+from stepflow.engine.gate import describe_misfit, has_shape, parse_answer
 from stepflow.engine.prompt.render import answer_form, correction_message
 from stepflow.engine.resumption import misfit
 
@@ -89,14 +89,6 @@ INTERRUPTED = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class RejectedAnswer:
-    """An answer that was followed by another message of the engine. `in_words`: its form was asked for in words."""
-
-    text: str
-    in_words: bool
-
-
 @dataclass(kw_only=True)
 class Conversation:
     """The conversation of one attempt of `step`: its events, added up. `request` holds all messages so far."""
@@ -106,7 +98,8 @@ class Conversation:
     request: ModelRequest
     #: The assistant's texts, in order.
     texts: list[str] = field(default_factory=list)
-    rejected: list[RejectedAnswer] = field(default_factory=list)
+    #: The last JSON object among the answers that another message of the engine has followed.
+    rejected: JsonObject | None = None
     #: Messages describe the form of the answer; the API's structured output does not.
     in_words: bool = field(init=False)
     #: Whether the last answer was asked for in words.
@@ -274,7 +267,9 @@ class Conversation:
         if self.turn is None or self.calls:
             raise misfit(said, ModelTurn.event)
         if said.errors or not said.format_retry:
-            self.rejected.append(RejectedAnswer(text=self.turn.text, in_words=self.was_in_words))
+            is_only = self.request.schema is not None and self.was_in_words
+            answer = parse_answer(self.turn.text, is_only=is_only).answer
+            self.rejected = self.rejected if answer is None else answer
         if not said.format_retry:
             self.has_question = True
             self.request = replace(self.request, schema=CHECK_SCHEMA, corrects_in_words=False)

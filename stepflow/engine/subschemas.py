@@ -33,7 +33,7 @@ def walk(
     copy: Callable[[JsonValue, str], JsonValue] = lambda value, _: value,
 ) -> JsonObject:
     """Return a copy of the schema, with what `visit` returns for each schema directly inside it, and what `copy`
-    returns for the value of each other keyword: that is data, whatever it looks like."""
+    returns for the value of each other keyword. Such a value is data, even where it looks like a schema."""
     walked: JsonObject = {}
     for key, value in schema.items():
         match value:
