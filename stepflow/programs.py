@@ -17,10 +17,10 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import IO
 
-#: So much is read of the errors of a program.
+#: Bytes of a program's errors that are read.
 MOST_ERRORS = 8 * 1024 * 1024
 _PIECE = 65536
-#: Milliseconds that one wait for output can take: `poll` knows no longer ones.
+#: Milliseconds of one wait for output. `poll` takes no longer one.
 _LONGEST_WAIT = 60_000
 
 
@@ -47,15 +47,18 @@ def run_program(
     new_session: bool = False,
     merge_stderr: bool = False,
 ) -> CompletedProcess[bytes]:
-    """Run it in this process's environment, with messages in English, or in another one; its input is text, or an open
-    file from where it stands. `memory` is a limit in bytes. A `new_session` keeps a Ctrl-C at the terminal from the
-    program, and its children end with it. Raises `OSError` if it cannot be started, `TimedOut`, and `TooMuchOutput`;
-    after these, and after a signal, nothing is left running."""
+    """Run a program to its end and return its exit code and output.
+
+    Without an `environment` it has this process's, with messages in English. The input is bytes, or an open file from
+    its current position. `memory` is a limit in bytes. With a `new_session`, a Ctrl-C at the terminal does not reach
+    the program, and its children end with it. Raises `OSError` if it cannot be started, `TimedOut`, and
+    `TooMuchOutput`; after these, and after a signal, nothing is left running.
+    """
     deadline = time.monotonic() + seconds
     # A signal that struck inside `Popen` itself would leave a process that nobody knows; only the main thread gets one.
     # It is known before anyone waits for it, since a signal can strike as soon as the thread runs.
     started: list[subprocess.Popen[bytes]] = []
-    # Files: who reads one thing and writes another at once needs no threads then.
+    # Files for input and errors, so that no thread is needed to read and write at the same time.
     with (
         tempfile.TemporaryFile() as given,
         tempfile.TemporaryFile() as errors,
@@ -99,7 +102,7 @@ def run_program(
 
 
 def _read(process: subprocess.Popen[bytes], output: bytearray, deadline: float, most: float) -> bool:
-    """Read what the program writes until it ends; false when that takes too long."""
+    """Read the output until the program ends. Return whether it ended in time."""
     assert process.stdout  # noqa: S101 - a pipe
     pipe = process.stdout.fileno()
     poll = select.poll()

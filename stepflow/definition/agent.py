@@ -282,7 +282,7 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, may_lack: bool)
 
 
 def _read_flow(document: JsonObject, problems: FileProblems) -> Agent | None:
-    """An agent of which only `runner.flow` is known, which says where its files are; None if that is broken, too."""
+    """Return an agent with only its `runner.flow`, which says where its files are; None if that is broken, too."""
     flow = node_at(document, "/runner/flow")
     try:
         settings = FlowSettings.model_validate(

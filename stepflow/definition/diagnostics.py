@@ -157,7 +157,7 @@ class FileProblems:
         self.add(code, path, f"{owner(path)}{message}", fix, severity=severity)
 
     def broken(self, kind: str) -> frozenset[str]:
-        """The steps whose shape is broken, or the entries of another `kind`, by their ids."""
+        """Return the ids of the steps whose shape is broken, or of the entries of another `kind`."""
         pointers = map(keys_of, self.diagnostics.broken)
         return frozenset(key for holder, key in pointers if holder == kind)
 

@@ -119,7 +119,7 @@ _SCALAR = re.compile(r"[^\s,\]}]+")
 
 
 def repeats_key(text: str) -> bool:
-    """Whether an object in a text that `parse_json` has accepted has a key twice."""
+    """Return whether an object has a key twice, in a text that `parse_json` has accepted."""
     repetitions = 0
 
     def count(members: list[tuple[str, JsonValue]]) -> None:
